@@ -1,0 +1,98 @@
+package episode
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Call is one model call of an episode, complete but for what only the chosen endpoint decides (its model name, its
+// dialect). It is immutable once offered: retries and other endpoints send the same Call with another MaxTokens.
+type Call struct {
+	ID       string // unique per (episode, turn); sent as X-Request-Id with the attempt appended
+	Episode  string // episode id, sent as X-Session-ID so that routers keep the episode on its replica
+	Group    string // group id: samples of one task draw
+	Cell     Cell   // where lengths are learned
+	Turn     int    // from 0
+	Messages []Message
+	Tools    json.RawMessage // OpenAI tool definitions; nil = none
+	Sampling Sampling
+
+	PromptTokens int  // length of the rendered prompt, tokens; an estimate unless PromptExact
+	PromptExact  bool // the server counted PromptTokens
+	Want         int  // tokens this turn may generate by the turn and episode budgets, before the context clamp
+}
+
+// Cell is a statistics cell: lengths of one domain at one turn are alike.
+type Cell struct {
+	DataSource string
+	Turn       int
+}
+
+// Sampling holds the sampling parameters exactly as they go out. nil = not sent, the server's default holds; a pointer to
+// zero is sent as zero.
+type Sampling struct {
+	Temperature *float64
+	TopP        *float64
+	TopK        *int
+	MinP        *float64
+	Seed        *int64 // sent only when asked for: per-request seeds slow some engines and kill one
+	Stop        []string
+	Logprobs    bool                       // ask for the sampled tokens' logprobs
+	TokenIDs    bool                       // ask for token ids (return_token_ids and each engine's own way)
+	Extra       map[string]json.RawMessage // more body fields, sent as they are; they win over the fields above
+}
+
+// Reply is what one successful attempt brought back.
+type Reply struct {
+	Message Message
+	Finish  string  // normalised: FinishStop, FinishLength, FinishToolCalls, FinishAbort, FinishOther, or "" when the server gave none
+	RawEnd  string  // finish_reason as the server wrote it
+	StopSeq *string // stop_reason where the engine names the stop string or token
+
+	PromptIDs  []int32   // ids of the prompt the server saw; nil = not given
+	SampledIDs []int32   // ids the server sampled; nil = not given
+	Logprobs   []Logprob // one per sampled token when given, else nil
+	Version    *int32    // weight version the server named
+	Usage      Usage
+
+	Endpoint string // name of the endpoint that answered
+	Model    string // model name in the answer
+	TTFT     *time.Duration
+	Service  time.Duration // dispatch to last byte
+	Flags    []string      // FlagTextRepaired, FlagLogprobsMissing, …
+}
+
+// Finish reasons after normalisation.
+const (
+	FinishStop      = "stop"
+	FinishLength    = "length"
+	FinishToolCalls = "tool_calls"
+	FinishAbort     = "abort"
+	FinishOther     = "other"
+)
+
+// Usage is the server's own count. nil = the server did not say; never a guess.
+type Usage struct {
+	Prompt, Completion, Cached *int32
+}
+
+// Logprob is a log-probability that may be missing (null on the wire). The zero value is "missing", not certainty.
+type Logprob struct {
+	Value float32
+	Known bool
+}
+
+// Turn is the record of one model call that succeeded, as it is stored.
+type Turn struct {
+	PromptTokens, CompletionTokens, CachedTokens *int32
+	Finish                                       string // the server's own finish_reason
+	StopSeq                                      *string
+	Endpoint                                     string
+	Queue                                        time.Duration // offered to dispatched, retries' waits included
+	TTFT                                         *time.Duration
+	Service                                      time.Duration // the successful attempt
+	Retries                                      int16         // failed attempts before this one
+	Class                                        int16         // bucket of the call at launch
+	VersionStart, VersionEnd                     *int32
+	Hedged                                       bool
+}

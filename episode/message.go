@@ -1,0 +1,83 @@
+package episode
+
+import "encoding/json"
+
+// Roles of a chat message, in OpenAI's terms.
+const (
+	RoleSystem    = "system"
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+	RoleTool      = "tool"
+)
+
+// Message is one chat message. A nil pointer means the field was null or absent; the empty string means it was "".
+// The two are different on the wire and in storage.
+type Message struct {
+	Role             string     `json:"role"`
+	Content          *string    `json:"content"`
+	ReasoningContent *string    `json:"reasoning_content,omitempty"`
+	Name             *string    `json:"name,omitempty"`
+	ToolCallID       *string    `json:"tool_call_id,omitempty"`
+	ToolCalls        []ToolCall `json:"tool_calls,omitempty"`
+}
+
+// ToolCall is a model's wish to run a tool. Arguments is the raw text the model wrote, valid JSON or not.
+type ToolCall struct {
+	ID       string   `json:"id"`
+	Type     string   `json:"type"`
+	Function Function `json:"function"`
+}
+
+// Function names the tool and carries its raw argument text.
+type Function struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// Text returns the content, or "" when it is null.
+func (m Message) Text() string {
+	if m.Content == nil {
+		return ""
+	}
+	return *m.Content
+}
+
+// Bytes is the size of everything in the message that a server has to tokenise, in bytes.
+func (m Message) Bytes() int {
+	n := len(m.Role) + len(m.Text())
+	if m.ReasoningContent != nil {
+		n += len(*m.ReasoningContent)
+	}
+	for _, c := range m.ToolCalls {
+		n += len(c.ID) + len(c.Function.Name) + len(c.Function.Arguments)
+	}
+	return n
+}
+
+// Sendable returns the message as a server may see it again: tool-call arguments that are no JSON object are replaced
+// by {} (a server that parses them would refuse every later turn). The stored message keeps the raw text.
+func (m Message) Sendable() Message {
+	for i, c := range m.ToolCalls {
+		if isObject(c.Function.Arguments) {
+			continue
+		}
+		fixed := make([]ToolCall, len(m.ToolCalls))
+		copy(fixed, m.ToolCalls)
+		for j := i; j < len(fixed); j++ {
+			if !isObject(fixed[j].Function.Arguments) {
+				fixed[j].Function.Arguments = "{}"
+			}
+		}
+		m.ToolCalls = fixed
+		break
+	}
+	return m
+}
+
+func isObject(s string) bool {
+	var o map[string]json.RawMessage
+	return json.Unmarshal([]byte(s), &o) == nil && o != nil
+}
+
+// Ptr returns a pointer to a copy of v, for the optional fields of this package.
+func Ptr[T any](v T) *T { return &v }

@@ -1,0 +1,60 @@
+package episode
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// ErrEnd is what a Source returns when there is nothing more to draw.
+var ErrEnd = io.EOF
+
+// Source hands out draws. The run's feeder is its only caller, one call at a time. It returns ErrEnd at the end; any other
+// error ends the run. The Task in a Draw stays valid and unchanged for as long as anyone holds it.
+type Source interface {
+	Next(ctx context.Context) (Draw, error)
+}
+
+// Model makes one attempt of one call at one endpoint: no retry, no queue, no choice of endpoint. The scheduler calls it from
+// many goroutines at once. maxTokens is the clamped budget, always sent; 0 = let the server decide. Every error is a *Fault
+// with StageModel. It returns soon after ctx is done, having closed the connection.
+type Model interface {
+	Generate(ctx context.Context, c *Call, attempt int, maxTokens int) (*Reply, error)
+}
+
+// Actor carries out the actions of one reply and returns one observation for each, in order. It is called from many episodes at
+// once and owns its concurrency. It never returns an error: what went wrong is in the observation, and one bad action never
+// harms another. Tools returns the tool definitions (OpenAI JSON list) an episode of this task is offered, nil for none, and
+// whether all of them can be run here.
+type Actor interface {
+	Tools(t *Task) (defs []byte, runnable bool, err error)
+	Do(ctx context.Context, e *Episode, acts []Action) []Observation
+}
+
+// Scorer turns a closed episode into numbers. It is called from many episodes at once, reads the episode and does not change
+// it. It returns an error only when it could not be asked at all (ctx done, pool closed); a grader's own failure is a component
+// without a score.
+type Scorer interface {
+	Score(ctx context.Context, e *Episode) (Verdict, error)
+}
+
+// Sink takes finished episodes. It is called from many episodes at once; when it returns nil the episode survives kill -9.
+// An error means that the run cannot go on. It must not keep the *Episode after it returns.
+type Sink interface {
+	Write(ctx context.Context, e *Episode) error
+}
+
+// Counter tells the exact length of a call's prompt in the endpoint's own tokens, by asking the server. The scheduler asks only
+// when its estimate comes near a limit. ErrUnsupported means that this server has no way to tell.
+type Counter interface {
+	Count(ctx context.Context, c *Call) (tokens int, err error)
+}
+
+// Gauge reads a server's own load figures. One caller per endpoint, every few seconds. ErrUnsupported means that the server
+// offers none; any other error means that this reading failed.
+type Gauge interface {
+	Load(ctx context.Context) (Load, error)
+}
+
+// ErrUnsupported is what optional seams return when the other side cannot do it at all.
+var ErrUnsupported = errors.New("not supported by this server")
