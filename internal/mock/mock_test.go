@@ -105,7 +105,9 @@ func TestStreamHoldsTheWholeAnswer(t *testing.T) {
 	}
 	var text string
 	for sc := bufio.NewScanner(strings.NewReader(body)); sc.Scan(); {
-		var c struct{ Choices []struct{ Delta struct{ Content string } } }
+		var c struct {
+			Choices []struct{ Delta struct{ Content string } }
+		}
 		if data, ok := strings.CutPrefix(sc.Text(), "data: {"); ok && json.Unmarshal([]byte("{"+data), &c) == nil && len(c.Choices) == 1 {
 			text += c.Choices[0].Delta.Content
 		}
