@@ -1,0 +1,213 @@
+package scheduler
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tranche/bucketing"
+	"tranche/episode"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected lines of testdata/core/*.txt")
+
+// TestScenarios plays testdata/core/*.txt: one command a line, its expected output below it behind "> ". The first lines of
+// testdata/core/README say what the commands are.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/core/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenario found: %v", err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) { playFile(t, f) })
+	}
+}
+
+func playFile(t *testing.T, path string) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scenario{names: map[string]int{}}
+	var out strings.Builder
+	for sc := bufio.NewScanner(strings.NewReader(string(b))); sc.Scan(); {
+		line := sc.Text()
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		out.WriteString(line + "\n")
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, l := range s.play(t, words) {
+			out.WriteString("> " + l + "\n")
+		}
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if out.String() != string(b) {
+		t.Errorf("%s: the core says\n%s", path, out.String())
+	}
+}
+
+type scenario struct {
+	rules    Rules
+	replicas []ReplicaConfig
+	names    map[string]int
+	core     *Core
+	now      Time
+}
+
+func (s *scenario) play(t *testing.T, words []string) []string {
+	arg := args(t, words)
+	switch words[0] {
+	case "rules":
+		s.rules = Rules{
+			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
+			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"),
+		}
+		if c := arg["classes"]; c != "" {
+			var bounds []int
+			for _, b := range strings.Split(c, ",") {
+				n, err := strconv.Atoi(b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bounds = append(bounds, n)
+			}
+			s.rules.Ladder, _ = bucketing.NewLadder(bounds)
+		}
+		return nil
+	case "replica":
+		s.names[words[1]] = len(s.replicas)
+		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"),
+			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context")}})
+		return nil
+	}
+	if s.core == nil {
+		c, err := NewCore(s.rules, s.replicas)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.core = c
+	}
+	switch words[0] {
+	case "at":
+		d, err := time.ParseDuration(words[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.now = d
+		return nil
+	case "offer":
+		_, exact := arg["exact"]
+		s.core.Offer(Request{
+			Ticket: ticket(t, words[1]), Episode: arg.or("ep", "e"+words[1]), Group: arg.or("group", "g"+words[1]),
+			Cell: episode.Cell{DataSource: arg["cell"]}, Prompt: arg.int("prompt"), Exact: exact, Want: arg.int("want"),
+			Context: arg.int("cap"), MinUseful: arg.int("useful"),
+		}, s.now)
+		return nil
+	case "settle":
+		return []string{s.settle(t, words, arg)}
+	case "withdraw":
+		return []string{fmt.Sprint(s.core.Withdraw(ticket(t, words[1])))}
+	case "leave":
+		s.core.Leave(words[1])
+		return nil
+	case "observe":
+		s.core.Observe(s.names[words[1]], episode.Load{Preemptions: episode.Ptr(int64(arg.int("preempted")))})
+		return nil
+	case "next":
+		return s.next()
+	case "state":
+		return s.state()
+	}
+	t.Fatalf("unknown command %q", words[0])
+	return nil
+}
+
+func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
+	if words[2] == "ok" {
+		return decisionName[s.core.Settle(ticket(t, words[1]), nil, arg.int("tokens"), s.now)]
+	}
+	class := episode.Class(words[2])
+	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
+		Retry: class != episode.ClassBadRequest && class != episode.ClassCancelled && class != episode.ClassAuth}
+	return decisionName[s.core.Settle(ticket(t, words[1]), f, 0, s.now)]
+}
+
+var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full"}
+
+func (s *scenario) next() []string {
+	launches, rejects, wait := s.core.Next(s.now)
+	var out []string
+	for _, r := range rejects {
+		why := "context full"
+		if r.Fault != nil {
+			why = string(r.Fault.Class)
+		}
+		out = append(out, fmt.Sprintf("reject %d %s", r.Ticket, why))
+	}
+	for _, l := range launches {
+		out = append(out, fmt.Sprintf("launch %d on %s max=%d class=%d attempt=%d", l.Ticket, s.replicas[l.Replica].Name, l.MaxTokens, l.Class, l.Attempt))
+	}
+	if wait < 0 {
+		return append(out, "wait for ever")
+	}
+	return append(out, "wait "+wait.String())
+}
+
+func (s *scenario) state() []string {
+	rs, waiting := s.core.State()
+	out := []string{fmt.Sprintf("waiting %d", waiting)}
+	for _, r := range rs {
+		out = append(out, fmt.Sprintf("%s running=%d promised=%d/%d open=%v", r.Name, r.Running, r.Promised, r.Budget, r.Open))
+	}
+	return out
+}
+
+type arguments map[string]string
+
+func args(t *testing.T, words []string) arguments {
+	a := arguments{}
+	for _, w := range words[1:] {
+		k, v, _ := strings.Cut(w, "=")
+		a[k] = v
+	}
+	return a
+}
+
+func (a arguments) or(k, other string) string {
+	if v, ok := a[k]; ok {
+		return v
+	}
+	return other
+}
+
+func (a arguments) int(k string) int {
+	n, _ := strconv.Atoi(a[k])
+	return n
+}
+
+func (a arguments) time(k string) time.Duration {
+	d, _ := time.ParseDuration(a[k])
+	return d
+}
+
+func ticket(t *testing.T, s string) Ticket {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("a call is named by a number, not %q", s)
+	}
+	return Ticket(n)
+}

@@ -1,0 +1,133 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tranche/episode"
+)
+
+// Rollout is the life of an episode. One value serves all episodes of a run at once.
+type Rollout struct {
+	Sched          *Scheduler
+	Actor          episode.Actor  // nil = no tools
+	Scorer         episode.Scorer // nil = no rewards
+	EpisodeTimeout time.Duration  // from opening to the last turn, all waits included; 0 = none
+	ScoreTimeout   time.Duration  // over all graders of one episode; 0 = none
+}
+
+// errEpisodeDeadline is the cause of a context that ended with the episode's own deadline.
+var errEpisodeDeadline = errors.New("the episode's total deadline passed")
+
+// Run plays the episode to its end and scores it. It never returns an error: what went wrong is in the episode.
+func (r *Rollout) Run(ctx context.Context, e *episode.Episode) {
+	began := time.Now()
+	r.isolate(e, func() { r.play(ctx, e) })
+	r.Sched.Leave(e.ID)
+	r.isolate(e, func() { r.score(ctx, e) })
+	e.Timing.Total = time.Since(began)
+}
+
+// play is the loop: model call, actions, observations, until the episode closes.
+func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
+	if r.EpisodeTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.EpisodeTimeout, errEpisodeDeadline)
+		defer cancel()
+	}
+	tools, runnable, err := r.tools(e)
+	if err != nil {
+		e.Fail(&episode.Fault{Stage: episode.StageAction, Class: episode.ClassHarness, Cause: err})
+		return
+	}
+	for {
+		call, ok := e.NextCall()
+		if !ok {
+			return
+		}
+		call.Tools, call.PromptTokens = tools, r.Sched.continued(e)
+		reply, turn, err := r.Sched.Generate(ctx, &call, e.Budget)
+		if err != nil {
+			stop(ctx, e, err)
+			return
+		}
+		e.AddReply(reply, turn)
+		if acts := e.PendingActions(); len(acts) > 0 {
+			r.act(ctx, e, acts, runnable)
+		}
+	}
+}
+
+func (r *Rollout) tools(e *episode.Episode) (defs []byte, runnable bool, err error) {
+	if r.Actor == nil {
+		return e.Task.Tools, false, nil
+	}
+	return r.Actor.Tools(e.Task)
+}
+
+// act carries out the tool calls of the last reply. When the task declares tools that nobody here runs, the calls are the
+// episode's result.
+func (r *Rollout) act(ctx context.Context, e *episode.Episode, acts []episode.Action, runnable bool) {
+	if !runnable {
+		e.Close(episode.StatusCompleted, episode.StopToolCalls)
+		return
+	}
+	obs := r.Actor.Do(ctx, e, acts)
+	if ctx.Err() != nil {
+		stop(ctx, e, cancelled(context.Cause(ctx)))
+		return
+	}
+	for _, o := range obs {
+		e.AddObservation(o)
+	}
+}
+
+// stop ends an episode whose call did not succeed.
+func stop(ctx context.Context, e *episode.Episode, err error) {
+	if errors.Is(err, ErrContextFull) {
+		e.Close(episode.StatusTruncated, episode.StopContextFull)
+		return
+	}
+	f := episode.AsFault(episode.StageModel, err)
+	if errors.Is(context.Cause(ctx), errEpisodeDeadline) {
+		f = &episode.Fault{Stage: f.Stage, Class: episode.ClassDeadline, Cause: errEpisodeDeadline, Partial: f.Partial, Attempts: f.Attempts}
+	}
+	e.Fail(f)
+}
+
+// score asks for the verdict of an episode that ended by itself. A failed or cancelled one has none: null, not zero.
+func (r *Rollout) score(ctx context.Context, e *episode.Episode) {
+	if r.Scorer == nil || e.Fault != nil {
+		return
+	}
+	began := time.Now()
+	if r.ScoreTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.ScoreTimeout)
+		defer cancel()
+	}
+	v, err := r.Scorer.Score(ctx, e)
+	e.Timing.Score = time.Since(began)
+	if err != nil && ctx.Err() != nil {
+		e.Fail(cancelled(context.Cause(ctx)))
+		return
+	}
+	if err != nil {
+		v = episode.Verdict{Rewards: []episode.Reward{{
+			Name: "score", Weight: 1, Outcome: episode.NoVerdict + ": " + string(episode.ClassVerifier), Evidence: err.Error(),
+		}}}
+	}
+	e.Verdict = v
+}
+
+// isolate keeps a panic in one stage of one episode from harming the others.
+func (r *Rollout) isolate(e *episode.Episode, f func()) {
+	defer func() {
+		if x := recover(); x != nil {
+			e.Fail(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: fmt.Errorf("panic: %v", x)})
+		}
+	}()
+	f()
+}

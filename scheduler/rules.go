@@ -1,0 +1,104 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"tranche/bucketing"
+	"tranche/episode"
+)
+
+// Time is the time since the run began. The core is told it; it never looks at a clock.
+type Time = time.Duration
+
+// Rules are the settings of the core. The zero value of a field means its default.
+type Rules struct {
+	Ladder      bucketing.Ladder // classes of expected call length; zero = bucketing.DefaultBounds
+	MaxAttempts int              // attempts of one call that count against it; default 3. 429 and "no connection" do not count: they are the endpoint's
+	BackoffBase time.Duration    // wait after the first failure, at most; default 500 ms, doubles with each failure
+	BackoffMax  time.Duration    // default 30 s
+	Patience    time.Duration    // how long a call waits while no endpoint that could take it is alive; default 2 min
+	MoveAfter   time.Duration    // an episode leaves its endpoint rather than wait longer than this for a gate; default 8 s
+	AgeLimit    time.Duration    // a call that waited longer goes first, and room is kept for it; default 30 s
+	FailStreak  int              // failures in a row that open an endpoint's circuit; default 5
+	Cooldown    time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
+	CooldownMax time.Duration    // default 30 s
+	Ramp        time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
+	RampCalls   int              // how many calls are spaced so; default 16
+	Seed        uint64           // seed of the backoff jitter
+}
+
+func (r Rules) withDefaults() Rules {
+	if r.Ladder.Classes() == 1 {
+		r.Ladder, _ = bucketing.NewLadder(nil)
+	}
+	def(&r.MaxAttempts, 3)
+	def(&r.BackoffBase, 500*time.Millisecond)
+	def(&r.BackoffMax, 30*time.Second)
+	def(&r.Patience, 2*time.Minute)
+	def(&r.MoveAfter, 8*time.Second)
+	def(&r.AgeLimit, 30*time.Second)
+	def(&r.FailStreak, 5)
+	def(&r.Cooldown, time.Second)
+	def(&r.CooldownMax, 30*time.Second)
+	def(&r.Ramp, 20*time.Millisecond)
+	def(&r.RampCalls, 16)
+	return r
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate reports every setting that makes no sense.
+func (r Rules) Validate() error {
+	var errs []error
+	if r.MaxAttempts < 0 {
+		errs = append(errs, fmt.Errorf("max attempts: %d, expected at least 1", r.MaxAttempts))
+	}
+	for name, d := range map[string]time.Duration{
+		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp,
+	} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// backoff is the wait before try number failures+1: the doubling step with its upper half random. The half that is not random
+// makes the waits of one call grow for certain; the random half keeps calls that failed together from coming back together.
+func (r Rules) backoff(failures int, rnd *rand.Rand) time.Duration {
+	step := r.BackoffBase << min(failures-1, 20)
+	if step > r.BackoffMax || step <= 0 {
+		step = r.BackoffMax
+	}
+	return step/2 + time.Duration(rnd.Int64N(int64(step/2)+1))
+}
+
+// blame says what a failed attempt tells about the endpoint and whether it counts against the call.
+type blame struct {
+	endpoint bool // part of the endpoint's streak of failures
+	call     bool // uses up one of the call's attempts
+	gate     bool // the endpoint asked to be left alone for a while
+}
+
+func blameFor(f *episode.Fault) blame {
+	switch f.Class {
+	case episode.ClassConnect:
+		return blame{endpoint: true}
+	case episode.ClassRateLimited:
+		return blame{gate: true}
+	case episode.ClassUnavailable:
+		return blame{endpoint: true, call: true, gate: f.After > 0}
+	case episode.ClassReset, episode.ClassServerError, episode.ClassTimeout, episode.ClassIdle, episode.ClassTruncatedStream, episode.ClassMalformed, episode.ClassAborted:
+		return blame{endpoint: true, call: true}
+	}
+	return blame{call: true}
+}

@@ -1,0 +1,190 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tranche/episode"
+)
+
+// RunConfig is one run: where draws come from, how an episode is opened, where it goes when it has ended.
+type RunConfig struct {
+	Source  episode.Source
+	Open    func(d episode.Draw, sample int) *episode.Episode // makes an episode; called by the feeder alone
+	Done    func(episodeID string) bool                       // nil = nothing is done yet
+	Rollout *Rollout
+	Sink    episode.Sink
+	MaxOpen int             // episodes open at once; default 256
+	Stop    <-chan struct{} // closed = open no more, drain, cut what is left; nil = never
+	Drain   time.Duration   // how long running episodes may go on after Stop
+	// MaxFailedShare ends the run when more than this share of at least MinSettled episodes failed; 0 = never.
+	MaxFailedShare float64
+	MinSettled     int // default 50
+	Trace          Trace
+}
+
+// Totals counts what became of the episodes of this invocation. Drawn = Skipped + Done + Failed + Cancelled when Run returns.
+type Totals struct {
+	Drawn, Skipped, Done, Failed, Cancelled int64
+}
+
+// Errors that end a run before its source does. What was written stays; the run can be resumed.
+var (
+	ErrStopped       = errors.New("the run was stopped")
+	ErrEndpointsDead = errors.New("no endpoint answers any more")
+	ErrTooManyFailed = errors.New("too large a share of the episodes failed")
+)
+
+// Run plays every episode of the source that is not done yet and writes each to the sink. It returns when all have ended; the
+// error says why the run could not go on (ErrStopped after Stop), nil when the source was played to its end. A failed episode
+// is not an error.
+func Run(ctx context.Context, cfg RunConfig) (Totals, error) {
+	def(&cfg.MaxOpen, 256)
+	def(&cfg.MinSettled, 50)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &run{cfg: cfg, cancel: cancel, slots: make(chan struct{}, cfg.MaxOpen), stop: make(chan struct{})}
+	stopWatch := r.watchStop(ctx)
+	err := r.feed(ctx)
+	r.episodes.Wait()
+	stopWatch()
+	return r.totals(), r.verdict(ctx, err)
+}
+
+type run struct {
+	cfg      RunConfig
+	cancel   context.CancelCauseFunc
+	slots    chan struct{} // one token an open episode
+	stop     chan struct{} // closed: open no more
+	stopping sync.Once
+	episodes sync.WaitGroup
+
+	drawn, skipped, done, failed, cancelled atomic.Int64
+}
+
+// watchStop turns the caller's Stop into no new episodes at once and a cut after the drain time. The returned function ends
+// and awaits it.
+func (r *run) watchStop(ctx context.Context) func() {
+	over := make(chan struct{})
+	var w sync.WaitGroup
+	w.Go(func() {
+		select {
+		case <-r.cfg.Stop:
+		case <-over:
+			return
+		}
+		r.halt()
+		select {
+		case <-time.After(r.cfg.Drain):
+			r.cancel(ErrStopped)
+		case <-over:
+		}
+	})
+	return func() { close(over); w.Wait() }
+}
+
+// halt stops opening episodes.
+func (r *run) halt() { r.stopping.Do(func() { close(r.stop) }) }
+
+// feed draws and opens until the source ends or the run is stopped.
+func (r *run) feed(ctx context.Context) error {
+	for {
+		select {
+		case <-r.stop:
+			return ErrStopped
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+		d, err := r.cfg.Source.Next(ctx)
+		if errors.Is(err, episode.ErrEnd) {
+			return nil
+		}
+		if err != nil {
+			r.cancel(err)
+			return fmt.Errorf("draw the next task: %w", err)
+		}
+		if err := r.open(ctx, d); err != nil {
+			return err
+		}
+	}
+}
+
+// open starts the episodes of one draw, back to back, each as a slot becomes free.
+func (r *run) open(ctx context.Context, d episode.Draw) error {
+	for sample := range d.Samples {
+		e := r.cfg.Open(d, sample)
+		if r.cfg.Done != nil && r.cfg.Done(e.ID) {
+			r.drawn.Add(1)
+			r.skipped.Add(1)
+			r.cfg.Trace.skipped(e.ID)
+			continue
+		}
+		select {
+		case r.slots <- struct{}{}:
+		case <-r.stop:
+			return ErrStopped
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		r.drawn.Add(1)
+		r.episodes.Go(func() { r.episode(ctx, e) })
+	}
+	return nil
+}
+
+// episode plays one episode and writes it.
+func (r *run) episode(ctx context.Context, e *episode.Episode) {
+	defer func() { <-r.slots }()
+	e.Created = time.Now()
+	r.cfg.Trace.opened(e)
+	r.cfg.Rollout.Run(ctx, e)
+	r.judge(e)
+	r.cfg.Trace.closed(e)
+	if e.Status == episode.StatusCancelled {
+		r.cancelled.Add(1)
+		return
+	}
+	if err := r.cfg.Sink.Write(context.WithoutCancel(ctx), e); err != nil {
+		r.cancelled.Add(1)
+		r.halt()
+		r.cancel(fmt.Errorf("write episode %s: %w", e.ID, err))
+		return
+	}
+	if e.Status != episode.StatusFailed {
+		r.done.Add(1)
+		return
+	}
+	r.failed.Add(1)
+	if failed, all := r.failed.Load(), r.failed.Load()+r.done.Load(); r.cfg.MaxFailedShare > 0 &&
+		all >= int64(r.cfg.MinSettled) && float64(failed) > r.cfg.MaxFailedShare*float64(all) {
+		r.halt()
+		r.cancel(fmt.Errorf("%w: %d of %d", ErrTooManyFailed, failed, all))
+	}
+}
+
+// judge keeps the death of all endpoints from becoming a failure of every episode: the run ends and can be resumed.
+func (r *run) judge(e *episode.Episode) {
+	if e.Fault == nil || e.Fault.Class != episode.ClassNoEndpoint || !r.cfg.Rollout.Sched.AllDead() {
+		return
+	}
+	e.Status = episode.StatusCancelled
+	r.halt()
+	r.cancel(fmt.Errorf("%w: %w", ErrEndpointsDead, e.Fault))
+}
+
+func (r *run) totals() Totals {
+	return Totals{r.drawn.Load(), r.skipped.Load(), r.done.Load(), r.failed.Load(), r.cancelled.Load()}
+}
+
+// verdict is the run's error: the cause that ended it, unless everything was played all the same.
+func (r *run) verdict(ctx context.Context, fed error) error {
+	if cause := context.Cause(ctx); cause != nil && (fed != nil || r.cancelled.Load() > 0) {
+		return cause
+	}
+	return fed
+}

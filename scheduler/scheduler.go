@@ -1,0 +1,384 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"tranche/episode"
+)
+
+// Endpoint is one inference server as the scheduler uses it.
+type Endpoint struct {
+	Name     string
+	Model    episode.Model
+	Counter  episode.Counter // nil = prompts cannot be counted there
+	Gauge    episode.Gauge   // nil = no load figures
+	Capacity episode.Capacity
+	MaxCalls int // calls in flight at once; 0 = Config.Concurrency
+}
+
+// Config is what a Scheduler needs. The zero value of a field means its default.
+type Config struct {
+	Endpoints   []Endpoint
+	Rules       Rules
+	Concurrency int           // calls in flight per endpoint; default 64
+	GaugeEvery  time.Duration // how often an endpoint's load is read; default 5 s
+	Trace       Trace
+}
+
+// Validate reports every fault of the configuration.
+func (c Config) Validate() error {
+	errs := []error{c.Rules.Validate()}
+	if len(c.Endpoints) == 0 {
+		errs = append(errs, errors.New("scheduler: no endpoint"))
+	}
+	for _, e := range c.Endpoints {
+		if e.Model == nil {
+			errs = append(errs, fmt.Errorf("scheduler: endpoint %q has no model", e.Name))
+		}
+	}
+	if c.Concurrency < 0 {
+		errs = append(errs, fmt.Errorf("concurrency: %d, expected at least 1", c.Concurrency))
+	}
+	return errors.Join(errs...)
+}
+
+// ErrContextFull is what Generate returns when no endpoint has room for a useful answer: a normal end of an episode.
+var ErrContextFull = errors.New("the context is full")
+
+// Scheduler is the shell around a Core: one loop owns the core, every launch is a goroutine that makes one attempt. Safe for
+// concurrent use.
+type Scheduler struct {
+	cfg     Config
+	core    *Core // owned by loop
+	pending map[Ticket]*pending
+	began   time.Time
+	inbox   chan func()
+	done    chan struct{} // closed by Close
+	ended   chan struct{} // closed by loop when it will answer no more
+	closing sync.Once
+	running sync.WaitGroup // loop, gauges, attempts
+	words   estimator
+	tickets Ticket // owned by loop
+}
+
+// pending is a call between Generate and its answer; owned by the loop but for what its attempt goroutine is handed.
+type pending struct {
+	ctx      context.Context
+	call     *episode.Call
+	answer   chan answer // buffered, one
+	offered  time.Time
+	failed   time.Duration // sum of the failed attempts' times
+	attempts []episode.Attempt
+}
+
+type answer struct {
+	reply *episode.Reply
+	turn  episode.Turn
+	err   error
+}
+
+// New starts a scheduler. Close it after the last Generate has returned.
+func New(cfg Config) (*Scheduler, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	def(&cfg.Concurrency, 64)
+	def(&cfg.GaugeEvery, 5*time.Second)
+	replicas := make([]ReplicaConfig, len(cfg.Endpoints))
+	for i, e := range cfg.Endpoints {
+		def(&e.MaxCalls, cfg.Concurrency)
+		replicas[i] = ReplicaConfig{Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls}
+	}
+	core, err := NewCore(cfg.Rules, replicas)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{
+		cfg: cfg, core: core, pending: map[Ticket]*pending{}, began: time.Now(),
+		inbox: make(chan func(), 256), done: make(chan struct{}), ended: make(chan struct{}),
+	}
+	s.running.Go(s.loop)
+	for i, e := range cfg.Endpoints {
+		if e.Gauge != nil {
+			s.running.Go(func() { s.watch(i, e.Gauge) })
+		}
+	}
+	return s, nil
+}
+
+// Close stops the loop and waits for what it started. Calls still waiting are answered as cancelled.
+func (s *Scheduler) Close() {
+	s.closing.Do(func() { close(s.done) })
+	s.running.Wait()
+}
+
+func (s *Scheduler) now() Time { return time.Since(s.began) }
+
+// loop owns the core: it applies what comes in, then carries out what the core decides.
+func (s *Scheduler) loop() {
+	defer close(s.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := s.pump()
+		if wait < 0 {
+			wait = time.Hour
+		}
+		timer.Reset(wait)
+		select {
+		case f := <-s.inbox:
+			f()
+			s.drainInbox()
+		case <-timer.C:
+		case <-s.done:
+			s.cancelAll()
+			return // pending calls are answered; their attempts see their own contexts
+		}
+	}
+}
+
+// drainInbox takes what else has come in, so that one decision serves a burst.
+func (s *Scheduler) drainInbox() {
+	for range cap(s.inbox) {
+		select {
+		case f := <-s.inbox:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// pump carries out the core's decisions and returns how long to wait.
+func (s *Scheduler) pump() Time {
+	launches, rejects, wait := s.core.Next(s.now())
+	for _, r := range rejects {
+		p := s.pending[r.Ticket]
+		err := error(ErrContextFull)
+		if !r.ContextFull {
+			r.Fault.Attempts = p.attempts
+			err = r.Fault
+		}
+		s.finish(r.Ticket, p, answer{err: err})
+	}
+	for _, l := range launches {
+		p := s.pending[l.Ticket]
+		s.cfg.Trace.launched(s.cfg.Endpoints[l.Replica].Name, l)
+		s.running.Go(func() { s.attempt(p, l) })
+	}
+	return wait
+}
+
+// do runs f in the loop; false when the scheduler is closed.
+func (s *Scheduler) do(f func()) bool {
+	select {
+	case s.inbox <- f:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+func (s *Scheduler) finish(t Ticket, p *pending, a answer) {
+	delete(s.pending, t)
+	p.answer <- a
+}
+
+func (s *Scheduler) cancelAll() {
+	for t, p := range s.pending {
+		s.finish(t, p, answer{err: cancelled(errors.New("the scheduler was closed"))})
+	}
+}
+
+func cancelled(cause error) *episode.Fault {
+	return &episode.Fault{Stage: episode.StageAdmission, Class: episode.ClassCancelled, Cause: cause}
+}
+
+// Generate waits for admission, sends the call, retries by the rules, and returns the reply with the record of its turn. The
+// error is ErrContextFull or a *episode.Fault. It returns soon after ctx is done.
+func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Budget) (*episode.Reply, episode.Turn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, episode.Turn{}, cancelled(context.Cause(ctx))
+	}
+	s.measure(ctx, c, b)
+	p := &pending{ctx: ctx, call: c, answer: make(chan answer, 1), offered: time.Now()}
+	var t Ticket
+	ok := s.do(func() {
+		s.tickets++
+		t = s.tickets
+		s.pending[t] = p
+		s.core.Offer(Request{
+			Ticket: t, Episode: c.Episode, Group: c.Group, Cell: c.Cell, Prompt: c.PromptTokens, Exact: c.PromptExact,
+			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful,
+		}, s.now())
+	})
+	if !ok {
+		return nil, episode.Turn{}, cancelled(errors.New("the scheduler is closed"))
+	}
+	select {
+	case a := <-p.answer:
+		return a.reply, a.turn, a.err
+	case <-s.ended:
+		return p.last()
+	case <-ctx.Done():
+	}
+	s.do(func() { // a running attempt sees ctx itself and settles
+		if s.pending[t] == p && s.core.Withdraw(t) {
+			s.finish(t, p, answer{err: cancelled(context.Cause(ctx))})
+		}
+	})
+	select {
+	case a := <-p.answer:
+		return a.reply, a.turn, a.err
+	case <-s.ended:
+		return p.last()
+	}
+}
+
+// last is the answer of a call whose scheduler has ended: the loop may have given one just before.
+func (p *pending) last() (*episode.Reply, episode.Turn, error) {
+	select {
+	case a := <-p.answer:
+		return a.reply, a.turn, a.err
+	default:
+		return nil, episode.Turn{}, cancelled(errors.New("the scheduler was closed"))
+	}
+}
+
+// attempt makes one attempt of a launched call, outside the loop.
+func (s *Scheduler) attempt(p *pending, l Launch) {
+	e := s.cfg.Endpoints[l.Replica]
+	began := time.Now()
+	reply, err := generateSafely(p.ctx, e.Model, p.call, l)
+	fault := episode.AsFault(episode.StageModel, err)
+	took := time.Since(began)
+	s.cfg.Trace.settled(e.Name, took, fault)
+	if fault == nil {
+		s.words.learn(p.call, reply.Usage.Prompt)
+	}
+	s.do(func() { s.settle(p, l, reply, fault, began, took) })
+}
+
+// generateSafely turns a panic of a client into a fault of this one call.
+func generateSafely(ctx context.Context, m episode.Model, c *episode.Call, l Launch) (r *episode.Reply, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			r, err = nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: fmt.Errorf("panic: %v", x)}
+		}
+	}()
+	return m.Generate(ctx, c, l.Attempt, l.MaxTokens)
+}
+
+// settle is run by the loop when an attempt has ended.
+func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *episode.Fault, began time.Time, took time.Duration) {
+	generated := 0
+	if reply != nil && reply.Usage.Completion != nil {
+		generated = int(*reply.Usage.Completion)
+	}
+	decision := s.core.Settle(l.Ticket, fault, generated, s.now())
+	endpoint := s.cfg.Endpoints[l.Replica].Name
+	if fault == nil {
+		s.finish(l.Ticket, p, answer{reply: reply, turn: p.turn(l, reply, endpoint, began, took)})
+		return
+	}
+	p.failed += took
+	p.attempts = append(p.attempts, episode.Attempt{
+		Endpoint: endpoint, Class: fault.Class, Began: began, Ended: began.Add(took), Cause: fmt.Sprint(fault.Cause),
+	})
+	switch {
+	case decision == Full:
+		s.finish(l.Ticket, p, answer{err: ErrContextFull})
+	case decision == Retrying && p.ctx.Err() != nil:
+		s.core.Withdraw(l.Ticket)
+		s.finish(l.Ticket, p, answer{err: cancelled(context.Cause(p.ctx))})
+	case decision == Retrying:
+		s.cfg.Trace.retrying(endpoint, fault)
+	default:
+		fault.Attempts = p.attempts
+		s.finish(l.Ticket, p, answer{err: fault})
+	}
+}
+
+// turn is the record of a successful call. Queue is all the time it spent neither in the successful attempt nor in failed ones.
+func (p *pending) turn(l Launch, r *episode.Reply, endpoint string, began time.Time, took time.Duration) episode.Turn {
+	service := r.Service
+	if service == 0 {
+		service = took
+	}
+	return episode.Turn{
+		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
+		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
+		Queue: began.Sub(p.offered) - p.failed, TTFT: r.TTFT, Service: service,
+		Retries: int16(len(p.attempts)), Class: int16(l.Class), VersionStart: r.Version, VersionEnd: r.Version,
+	}
+}
+
+// Leave tells the scheduler that the episode makes no more calls.
+func (s *Scheduler) Leave(episodeID string) { s.do(func() { s.core.Leave(episodeID) }) }
+
+// State returns the endpoints as they are and how many calls wait; nil after Close.
+func (s *Scheduler) State() (replicas []ReplicaState, waiting int) {
+	got := make(chan struct{})
+	if !s.do(func() { replicas, waiting = s.core.State(); close(got) }) {
+		return nil, 0
+	}
+	select {
+	case <-got:
+		return replicas, waiting
+	case <-s.ended:
+		return nil, 0
+	}
+}
+
+// AllDead reports whether no endpoint is taken to be alive.
+func (s *Scheduler) AllDead() bool {
+	states, _ := s.State()
+	for _, r := range states {
+		if !r.Open {
+			return false
+		}
+	}
+	return len(states) > 0
+}
+
+// watch reads one endpoint's gauges until Close, or until the server says that it has none.
+func (s *Scheduler) watch(i int, g episode.Gauge) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tick := time.NewTicker(s.cfg.GaugeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
+		load, err := s.read(ctx, g)
+		if errors.Is(err, episode.ErrUnsupported) {
+			return
+		}
+		if err == nil {
+			s.do(func() { s.core.Observe(i, load) })
+		}
+	}
+}
+
+// read takes one reading, cut short when the scheduler closes or the reading is older than the next one.
+func (s *Scheduler) read(ctx context.Context, g episode.Gauge) (episode.Load, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.GaugeEvery)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // ends with this reading
+		select {
+		case <-s.done:
+			cancel()
+		case <-stop:
+		}
+	}()
+	return g.Load(ctx)
+}

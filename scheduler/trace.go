@@ -1,0 +1,54 @@
+package scheduler
+
+import (
+	"time"
+
+	"tranche/episode"
+)
+
+// Trace is what the scheduler tells the outside, for logs, counters and progress. Any function may be nil. They are called from
+// the scheduler's own goroutines, so they must be quick and must not call back.
+type Trace struct {
+	Launched func(endpoint string, l Launch)
+	Settled  func(endpoint string, service time.Duration, f *episode.Fault) // one attempt ended; f nil = success
+	Retrying func(endpoint string, f *episode.Fault)
+	Opened   func(e *episode.Episode)
+	Closed   func(e *episode.Episode) // after scoring, before it is written
+	Skipped  func(episodeID string)   // found done already
+}
+
+func (t Trace) launched(endpoint string, l Launch) {
+	if t.Launched != nil {
+		t.Launched(endpoint, l)
+	}
+}
+
+func (t Trace) settled(endpoint string, d time.Duration, f *episode.Fault) {
+	if t.Settled != nil {
+		t.Settled(endpoint, d, f)
+	}
+}
+
+func (t Trace) retrying(endpoint string, f *episode.Fault) {
+	if t.Retrying != nil {
+		t.Retrying(endpoint, f)
+	}
+}
+
+func (t Trace) opened(e *episode.Episode) {
+	if t.Opened != nil {
+		t.Opened(e)
+	}
+}
+
+func (t Trace) closed(e *episode.Episode) {
+	if t.Closed != nil {
+		t.Closed(e)
+	}
+}
+
+func (t Trace) skipped(id string) {
+	if t.Skipped != nil {
+		t.Skipped(id)
+	}
+}
