@@ -1,0 +1,227 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+	"tranche/episode"
+)
+
+// world plays random calls, faults and service times against a core in virtual time, and checks the laws at every step.
+type world struct {
+	core     *Core
+	rnd      *rand.Rand
+	now      Time
+	running  map[Ticket]flight
+	ended    map[Ticket]string
+	pending  int
+	history  []string
+	faulty   float64
+	deadTill map[int]Time
+}
+
+type flight struct {
+	launch Launch
+	until  Time
+}
+
+func (w *world) fatal(t *rapid.T, format string, args ...any) {
+	t.Fatalf("at %v: %s", w.now, fmt.Sprintf(format, args...))
+}
+
+func (w *world) step(t *rapid.T) {
+	launches, rejects, wait := w.core.Next(w.now)
+	for _, r := range rejects {
+		w.end(t, r.Ticket, "rejected")
+	}
+	for _, l := range launches {
+		if _, twice := w.running[l.Ticket]; twice {
+			w.fatal(t, "call %d launched twice at once", l.Ticket)
+		}
+		w.running[l.Ticket] = flight{l, w.now + time.Duration(w.rnd.IntN(2000)+1)*time.Millisecond}
+		w.history = append(w.history, fmt.Sprint(w.now, l))
+	}
+	w.checkBudgets(t)
+	if again, _, _ := w.core.Next(w.now); len(again) > 0 {
+		w.fatal(t, "Next left %d calls that could have been launched", len(again))
+	}
+	if next, ok := w.earliest(); ok && (wait < 0 || w.running[next].until <= w.now+wait) {
+		w.now = max(w.now, w.running[next].until)
+		w.settle(t, next)
+		return
+	}
+	if w.pending == 0 {
+		return
+	}
+	if wait < 0 {
+		w.fatal(t, "%d calls wait and nothing will ever happen", w.pending)
+	}
+	w.now += wait
+}
+
+func (w *world) earliest() (Ticket, bool) {
+	best, found := Ticket(0), false
+	for t, f := range w.running {
+		if !found || f.until < w.running[best].until || (f.until == w.running[best].until && t < best) {
+			best, found = t, true
+		}
+	}
+	return best, found
+}
+
+func (w *world) settle(t *rapid.T, k Ticket) {
+	f := w.running[k]
+	delete(w.running, k)
+	var fault *episode.Fault
+	switch {
+	case w.now < w.deadTill[f.launch.Replica]:
+		fault = &episode.Fault{Class: episode.ClassConnect, Retry: true, Cause: errors.New("dead")}
+	case w.rnd.Float64() < w.faulty:
+		classes := []episode.Class{episode.ClassServerError, episode.ClassRateLimited, episode.ClassReset, episode.ClassBadRequest, episode.ClassTimeout, episode.ClassOverflow}
+		c := classes[w.rnd.IntN(len(classes))]
+		fault = &episode.Fault{Class: c, Retry: c != episode.ClassBadRequest, Cause: errors.New("x"), After: time.Duration(w.rnd.IntN(3)) * time.Second}
+	}
+	if w.core.Settle(k, fault, w.rnd.IntN(f.launch.MaxTokens+1), w.now) != Retrying {
+		w.end(t, k, "settled")
+	}
+}
+
+func (w *world) end(t *rapid.T, k Ticket, how string) {
+	if was, twice := w.ended[k]; twice {
+		w.fatal(t, "call %d ended twice: %s, then %s", k, was, how)
+	}
+	w.ended[k] = how
+	w.pending--
+}
+
+// checkBudgets is law 2: what is promised never exceeds a replica's budget, and is the sum over its running calls.
+func (w *world) checkBudgets(t *rapid.T) {
+	perReplica := map[int]int{}
+	calls := map[int]int{}
+	for k, f := range w.running {
+		perReplica[f.launch.Replica] += w.core.calls[k].Prompt + f.launch.MaxTokens
+		calls[f.launch.Replica]++
+	}
+	states, _ := w.core.State()
+	for i, s := range states {
+		if s.Promised != perReplica[i] || s.Running != calls[i] {
+			w.fatal(t, "%s says %d tokens in %d calls, its calls make %d in %d", s.Name, s.Promised, s.Running, perReplica[i], calls[i])
+		}
+		if s.Capacity.KVTokens > 0 && s.Promised > s.Capacity.KVTokens {
+			w.fatal(t, "%s promised %d tokens of %d", s.Name, s.Promised, s.Capacity.KVTokens)
+		}
+	}
+}
+
+func newWorld(t *rapid.T, seed uint64) *world {
+	var replicas []ReplicaConfig
+	for i := range rapid.IntRange(1, 5).Draw(t, "replicas") {
+		replicas = append(replicas, ReplicaConfig{
+			Name: fmt.Sprint("r", i), MaxCalls: rapid.IntRange(0, 4).Draw(t, "calls"),
+			Capacity: episode.Capacity{KVTokens: rapid.SampledFrom([]int{0, 500, 4000}).Draw(t, "kv"), ContextTokens: rapid.SampledFrom([]int{0, 300, 2000}).Draw(t, "context")},
+		})
+	}
+	core, err := NewCore(Rules{Seed: seed, AgeLimit: 5 * time.Second, Patience: 10 * time.Second, Cooldown: 500 * time.Millisecond}, replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{
+		core: core, rnd: rand.New(rand.NewPCG(seed, 1)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, deadTill: map[int]Time{},
+		faulty: rapid.SampledFrom([]float64{0, 0.05, 0.5}).Draw(t, "faulty"),
+	}
+}
+
+// TestLaws: every offered call ends exactly once (law 1), budgets hold at every step (law 2), nothing waits for ever (law 3).
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		w := newWorld(t, seed)
+		for i := range w.core.replicas {
+			if w.rnd.IntN(3) == 0 {
+				w.deadTill[i] = time.Duration(w.rnd.IntN(30)) * time.Second
+			}
+		}
+		n := rapid.IntRange(1, 120).Draw(t, "offers")
+		for k := 1; k <= n; k++ {
+			w.pending++
+			w.core.Offer(Request{
+				Ticket: Ticket(k), Episode: fmt.Sprint("e", w.rnd.IntN(n)), Group: fmt.Sprint("g", w.rnd.IntN(10)),
+				Prompt: 1 + w.rnd.IntN(400), Exact: w.rnd.IntN(2) == 0, Want: w.rnd.IntN(200), MinUseful: w.rnd.IntN(16),
+			}, w.now)
+			if w.rnd.IntN(4) > 0 {
+				w.step(t)
+			}
+		}
+		for steps := 0; w.pending > 0; steps++ {
+			if steps > 100000 {
+				w.fatal(t, "%d calls have still not ended", w.pending)
+			}
+			w.step(t)
+		}
+		if _, waiting := w.core.State(); waiting != 0 || len(w.core.calls) != 0 {
+			w.fatal(t, "the core still holds %d waiting, %d known calls", waiting, len(w.core.calls))
+		}
+	})
+}
+
+// TestCoreIsDeterministic: the same calls at the same times give the same decisions (law 7).
+func TestCoreIsDeterministic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		fleet := rapid.IntRange(1, 4).Draw(t, "fleet")
+		play := func() []string {
+			var rs []ReplicaConfig
+			for i := range fleet {
+				rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 2})
+			}
+			core, _ := NewCore(Rules{Seed: seed}, rs)
+			w := &world{core: core, rnd: rand.New(rand.NewPCG(seed, 2)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, faulty: 0.3}
+			for k := 1; k <= 40; k++ {
+				w.pending++
+				core.Offer(Request{Ticket: Ticket(k), Episode: fmt.Sprint(k % 7), Group: fmt.Sprint(k % 3), Prompt: 100 * (k % 5), Want: 50}, w.now)
+			}
+			for w.pending > 0 {
+				w.step(t)
+			}
+			return w.history
+		}
+		if a, b := play(), play(); fmt.Sprint(a) != fmt.Sprint(b) {
+			t.Fatalf("two histories of one seed:\n%v\n%v", a, b)
+		}
+	})
+}
+
+// BenchmarkCore measures one offer, launch and settle with 50,000 episodes open on 8 replicas.
+func BenchmarkCore(b *testing.B) {
+	var rs []ReplicaConfig
+	for i := range 8 {
+		rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 64, Capacity: episode.Capacity{KVTokens: 400000, ContextTokens: 32768}})
+	}
+	core, _ := NewCore(Rules{}, rs)
+	r := rand.New(rand.NewPCG(1, 2))
+	next := Ticket(0)
+	offer := func() {
+		next++
+		core.Offer(Request{Ticket: next, Episode: fmt.Sprint(next), Group: fmt.Sprint(next / 8), Prompt: 100 + r.IntN(8000), Exact: true, Want: 512}, 0)
+	}
+	for range 50000 {
+		offer()
+	}
+	var flying []Ticket
+	b.ReportAllocs()
+	for b.Loop() {
+		ls, _, _ := core.Next(0)
+		for _, l := range ls {
+			flying = append(flying, l.Ticket)
+		}
+		t := flying[0]
+		flying = flying[1:]
+		core.Settle(t, nil, 100, 0)
+		core.Leave(fmt.Sprint(t))
+		offer()
+	}
+}
