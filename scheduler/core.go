@@ -25,13 +25,6 @@ type Request struct {
 	MinUseful      int  // least room for an answer worth asking for, tokens
 }
 
-// ReplicaConfig is one endpoint as the core sees it.
-type ReplicaConfig struct {
-	Name     string
-	Capacity episode.Capacity
-	MaxCalls int // calls in flight at once; 0 = no bound
-}
-
 // Launch says: send this call to that replica now.
 type Launch struct {
 	Ticket    Ticket
@@ -75,23 +68,6 @@ type Core struct {
 	turn     int // rotates ties between equal replicas
 }
 
-type replica struct {
-	ReplicaConfig
-	promised, running int
-	theta             float64 // share of the KV budget in use; trimmed by Observe
-	gateUntil         Time    // 429, Retry-After: nothing is sent before
-	streak            int     // failures in a row
-	open              bool    // circuit
-	openedAt          Time    // since when it is open
-	retryAt           Time    // when an open circuit lets one call try
-	cooldown          Time
-	trial             Ticket // the call that tries an open circuit; 0 = none
-	ramp              int    // calls still to be spaced
-	rampAt            Time   // earliest next spaced call
-	load              episode.Load
-	served, failed    int64
-}
-
 type call struct {
 	Request
 	state    callState
@@ -129,12 +105,6 @@ type groupHome struct {
 	replica, open int
 }
 
-// pool is the waiting calls that the same replicas can take.
-type pool struct {
-	members []int
-	queue   bucketing.Queues[*call]
-}
-
 // NewCore returns a core for these replicas.
 func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 	if err := rules.Validate(); err != nil {
@@ -159,17 +129,6 @@ func (c *Core) Offer(r Request, now Time) {
 	c.enqueue(w, now)
 }
 
-// enqueue puts a call where the replicas that can take it look for work.
-func (c *Core) enqueue(w *call, now Time) {
-	w.state = waiting
-	w.class = c.rules.Ladder.Class(w.Prompt + c.expected(w))
-	w.pool = c.poolFor(w, now)
-	w.place = w.pool.queue.Push(w.class, w)
-	if w.age == nil {
-		w.since, w.age = now, c.byAge.Push(0, w)
-	}
-}
-
 // expected is how long the answer is expected to get, tokens.
 func (c *Core) expected(w *call) int {
 	e := int(c.lengths.Mean(w.Cell))
@@ -179,109 +138,12 @@ func (c *Core) expected(w *call) int {
 	return e
 }
 
-// poolFor picks the set of replicas that may take the call: its home alone while that lives and has room for it, else every
-// replica whose limits allow it. An empty set means that no replica's limits do.
-func (c *Core) poolFor(w *call, now Time) *pool {
-	if h := c.homes[w.Episode]; h != nil && h.warm {
-		r := c.replicas[h.replica]
-		if !r.open && r.gateUntil-now <= c.rules.MoveAfter && h.replica != w.avoid && c.feasible(r, w) {
-			return c.pool([]int{h.replica})
-		}
-	}
-	set := make([]int, 0, 64)
-	for i, r := range c.replicas {
-		if c.feasible(r, w) {
-			set = append(set, i)
-		}
-	}
-	return c.pool(set)
-}
-
-func (c *Core) pool(members []int) *pool {
-	key := make([]byte, 64)[:(len(c.replicas)+7)/8] // one bit a replica
-	for _, i := range members {
-		key[i/8] |= 1 << (i % 8)
-	}
-	p := c.pools[string(key)]
-	if p == nil {
-		p = &pool{members: slices.Clone(members)}
-		c.pools[string(key)] = p
-		c.order = append(c.order, p)
-		slices.SortStableFunc(c.order, func(a, b *pool) int { return len(a.members) - len(b.members) })
-	}
-	return p
-}
-
-// limit is the most tokens prompt and answer of one call may have on r; 0 = not known.
-func (r *replica) limit(w *call) int {
-	l := 0
-	for _, v := range []int{r.Capacity.ContextTokens, r.Capacity.KVTokens, w.Context} {
-		if v > 0 && (l == 0 || v < l) {
-			l = v
-		}
-	}
-	return l
-}
-
 // margin is kept free when the prompt's length is only estimated: 1/16 of it and 16 tokens.
 func (w *call) margin() int {
 	if w.Exact {
 		return 0
 	}
 	return w.Prompt/16 + 16
-}
-
-// maxTokens is the budget the call would be sent with to r.
-func (r *replica) maxTokens(w *call) int {
-	l := r.limit(w)
-	if l == 0 {
-		return w.Want
-	}
-	room := max(l-w.Prompt-w.margin(), 0)
-	if w.Want == 0 {
-		return room
-	}
-	return min(w.Want, room)
-}
-
-// feasible says whether r's limits leave room for a useful answer, load aside.
-func (c *Core) feasible(r *replica, w *call) bool {
-	if r.limit(w) == 0 {
-		return true
-	}
-	need := max(w.MinUseful, 1)
-	if w.Want > 0 {
-		need = min(need, w.Want)
-	}
-	return r.maxTokens(w) >= need
-}
-
-// fits says whether the call can be sent to r now without promising more KV than r has.
-func (c *Core) fits(r *replica, w *call, now Time) bool {
-	if !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
-		return false
-	}
-	if r.Capacity.KVTokens == 0 {
-		return true
-	}
-	cost := w.Prompt + r.maxTokens(w)
-	if r.running == 0 {
-		return true // never more than the budget itself: limit() says so
-	}
-	return r.promised+cost <= int(r.theta*float64(r.Capacity.KVTokens))
-}
-
-// ready says whether r may be sent anything now.
-func (r *replica) ready(now Time) bool {
-	switch {
-	case now < r.gateUntil:
-		return false
-	case r.open:
-		return now >= r.retryAt && r.trial == 0 // one call tries
-	case r.ramp > 0:
-		return now >= r.rampAt
-	}
-	return true
 }
 
 // Next returns what to launch now, what will never be launched, and how long nothing changes by the passing of time alone
@@ -366,30 +228,6 @@ func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
 	return best
 }
 
-func (c *Core) othersAlive(p *pool, but int) bool {
-	for _, i := range p.members {
-		if i != but && !c.replicas[i].open {
-			return true
-		}
-	}
-	return false
-}
-
-// fill is how full r is: the greater of its shares of KV and of calls.
-func (r *replica) fill() float64 {
-	f := 0.0
-	if r.Capacity.KVTokens > 0 {
-		f = float64(r.promised) / float64(r.Capacity.KVTokens)
-	}
-	if r.MaxCalls > 0 {
-		f = max(f, float64(r.running)/float64(r.MaxCalls))
-	}
-	if f == 0 {
-		f = float64(r.running) / 1e9 // no bound known at all: fewest calls
-	}
-	return f
-}
-
 func (c *Core) launch(w *call, i int, now Time) Launch {
 	r := c.replicas[i]
 	c.unqueue(w)
@@ -427,17 +265,6 @@ func (c *Core) settleDown(w *call, i int) {
 	h.replica = i
 }
 
-func (c *Core) unqueue(w *call) {
-	if w.place != nil {
-		w.place.Remove()
-		w.place = nil
-	}
-	if w.age != nil {
-		w.age.Remove()
-		w.age = nil
-	}
-}
-
 // Settle reports the end of a launched attempt: fault nil = success with that many tokens generated.
 func (c *Core) Settle(t Ticket, fault *episode.Fault, generated int, now Time) Decision {
 	w := c.calls[t]
@@ -461,14 +288,6 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, generated int, now Time) D
 		return Finished
 	}
 	return c.failed(w, r, fault, now)
-}
-
-func (c *Core) healthy(r *replica, now Time) {
-	if r.open {
-		r.open, r.cooldown = false, c.rules.Cooldown
-		r.ramp, r.rampAt = c.rules.RampCalls, now
-	}
-	r.streak = 0
 }
 
 func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision {
@@ -523,57 +342,6 @@ func (c *Core) overflowed(w *call, r *replica, f *episode.Fault, now Time) Decis
 	return Retrying
 }
 
-func (c *Core) closeGate(r *replica, f *episode.Fault, now Time) {
-	after := f.After
-	if after <= 0 {
-		after = c.rules.Cooldown
-	}
-	r.gateUntil = max(r.gateUntil, now+after)
-	r.ramp, r.rampAt = c.rules.RampCalls, r.gateUntil
-	if r.gateUntil-now > c.rules.MoveAfter {
-		c.moveAway(r, now)
-	}
-}
-
-// strike counts a failure of the endpoint and opens its circuit on a streak.
-func (c *Core) strike(r *replica, now Time) {
-	r.streak++
-	if r.open {
-		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
-		r.retryAt = now + r.cooldown
-		return
-	}
-	if r.streak >= c.rules.FailStreak {
-		r.open, r.openedAt, r.retryAt = true, now, now+r.cooldown
-		c.moveAway(r, now)
-	}
-}
-
-// moveAway gives the calls that wait for r alone back to all replicas that can take them.
-func (c *Core) moveAway(r *replica, now Time) {
-	i := slices.Index(c.replicas, r)
-	c.requeue([]*pool{c.pool([]int{i})}, now)
-}
-
-// reconsider sorts all waiting calls anew, after a limit turned out smaller than was thought.
-func (c *Core) reconsider(now Time) { c.requeue(slices.Clone(c.order), now) }
-
-// requeue takes the calls of these pools out and lets each find its pool again, oldest first within a class.
-func (c *Core) requeue(pools []*pool, now Time) {
-	var moved []*call
-	for _, p := range pools {
-		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
-			w := p.queue.Head(level).Value
-			w.place.Remove()
-			w.place = nil
-			moved = append(moved, w)
-		}
-	}
-	for _, w := range moved {
-		c.enqueue(w, now)
-	}
-}
-
 // Withdraw takes a waiting call back; false when it is running (settle it then) or unknown.
 func (c *Core) Withdraw(t Ticket) bool {
 	w := c.calls[t]
@@ -582,14 +350,6 @@ func (c *Core) Withdraw(t Ticket) bool {
 	}
 	c.drop(w)
 	return true
-}
-
-func (c *Core) drop(w *call) {
-	c.unqueue(w)
-	if w.state == postponed && w.heapPos >= 0 {
-		heap.Remove(&c.delayed, w.heapPos)
-	}
-	delete(c.calls, w.Ticket)
 }
 
 // Leave forgets an episode that makes no more calls.
@@ -604,45 +364,6 @@ func (c *Core) Leave(episodeID string) {
 			delete(c.groups, h.group)
 		}
 	}
-}
-
-// rejects ends the calls that no replica can ever take, and those whose replicas have been dead for too long.
-func (c *Core) rejects(now Time) []Reject {
-	var out []Reject
-	for _, p := range c.order {
-		if p.queue.Len() == 0 || (len(p.members) > 0 && c.deadFor(p, now) < c.rules.Patience) {
-			continue
-		}
-		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
-			w := p.queue.Head(level).Value
-			c.drop(w)
-			out = append(out, c.rejectFor(w, p))
-		}
-	}
-	return out
-}
-
-func (c *Core) rejectFor(w *call, p *pool) Reject {
-	if len(p.members) == 0 && len(c.replicas) > 0 {
-		return Reject{Ticket: w.Ticket, ContextFull: true}
-	}
-	return Reject{Ticket: w.Ticket, Fault: &episode.Fault{
-		Stage: episode.StageAdmission, Class: episode.ClassNoEndpoint, Retry: true,
-		Cause: fmt.Errorf("no endpoint that can take this call answered for %v", c.rules.Patience),
-	}}
-}
-
-// deadFor is how long no member of the pool has been alive; negative while one is.
-func (c *Core) deadFor(p *pool, now Time) Time {
-	var since Time
-	for _, i := range p.members {
-		r := c.replicas[i]
-		if !r.open {
-			return -1
-		}
-		since = max(since, r.openedAt)
-	}
-	return now - since
 }
 
 // untilNext is how long until time alone changes something.
@@ -678,81 +399,4 @@ func (c *Core) untilNext(now Time) Time {
 		}
 	}
 	return next
-}
-
-// Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, the share of its KV
-// budget that is promised falls by a twentieth (not below a half); a clean reading gives a hundredth back.
-func (c *Core) Observe(i int, l episode.Load) {
-	r := c.replicas[i]
-	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
-		if *is > *was {
-			r.theta = max(r.theta*0.95, 0.5)
-		} else {
-			r.theta = min(r.theta+0.01, 1)
-		}
-	}
-	r.load = l
-}
-
-// ReplicaState is one replica at a moment, for people and tests.
-type ReplicaState struct {
-	Name              string
-	Running, Promised int     // calls; tokens
-	Budget            int     // tokens in use of the KV cache at most; 0 = not known
-	Open              bool    // circuit open: taken for dead
-	GateUntil         Time    // told to wait until then
-	Served, Failed    int64   // attempts
-	Fill              float64 // 0..1
-	Capacity          episode.Capacity
-	Load              episode.Load
-	theta             float64
-}
-
-// State returns the replicas as they are, and how many calls wait.
-func (c *Core) State() (replicas []ReplicaState, waiting int) {
-	for _, r := range c.replicas {
-		replicas = append(replicas, ReplicaState{
-			Name: r.Name, Running: r.running, Promised: r.promised, Budget: int(r.theta * float64(r.Capacity.KVTokens)),
-			Open: r.open, GateUntil: r.gateUntil, Served: r.served, Failed: r.failed, Fill: r.fill(),
-			Capacity: r.Capacity, Load: r.load, theta: r.theta,
-		})
-	}
-	return replicas, c.byAge.Len() + len(c.delayed)
-}
-
-// AllDead reports whether every replica's circuit is open.
-func (c *Core) AllDead() bool {
-	for _, r := range c.replicas {
-		if !r.open {
-			return false
-		}
-	}
-	return true
-}
-
-// delayed is a heap of postponed calls by due time, then ticket.
-type delayed []*call
-
-func (d delayed) Len() int { return len(d) }
-func (d delayed) Less(i, j int) bool {
-	if d[i].due != d[j].due {
-		return d[i].due < d[j].due
-	}
-	return d[i].Ticket < d[j].Ticket
-}
-func (d delayed) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].heapPos, d[j].heapPos = i, j
-}
-func (d *delayed) Push(x any) {
-	w := x.(*call)
-	w.heapPos = len(*d)
-	*d = append(*d, w)
-}
-func (d *delayed) Pop() any {
-	old := *d
-	w := old[len(old)-1]
-	w.heapPos = -1
-	*d = old[:len(old)-1]
-	return w
 }

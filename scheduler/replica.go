@@ -1,0 +1,180 @@
+package scheduler
+
+import "tranche/episode"
+
+// ReplicaConfig is one endpoint as the core sees it.
+type ReplicaConfig struct {
+	Name     string
+	Capacity episode.Capacity
+	MaxCalls int // calls in flight at once; 0 = no bound
+}
+
+type replica struct {
+	ReplicaConfig
+	promised, running int
+	theta             float64 // share of the KV budget in use; trimmed by Observe
+	gateUntil         Time    // 429, Retry-After: nothing is sent before
+	streak            int     // failures in a row
+	open              bool    // circuit
+	openedAt          Time    // since when it is open
+	retryAt           Time    // when an open circuit lets one call try
+	cooldown          Time
+	trial             Ticket // the call that tries an open circuit; 0 = none
+	ramp              int    // calls still to be spaced
+	rampAt            Time   // earliest next spaced call
+	load              episode.Load
+	served, failed    int64
+}
+
+// limit is the most tokens prompt and answer of one call may have on r; 0 = not known.
+func (r *replica) limit(w *call) int {
+	l := 0
+	for _, v := range []int{r.Capacity.ContextTokens, r.Capacity.KVTokens, w.Context} {
+		if v > 0 && (l == 0 || v < l) {
+			l = v
+		}
+	}
+	return l
+}
+
+// maxTokens is the budget the call would be sent with to r.
+func (r *replica) maxTokens(w *call) int {
+	l := r.limit(w)
+	if l == 0 {
+		return w.Want
+	}
+	room := max(l-w.Prompt-w.margin(), 0)
+	if w.Want == 0 {
+		return room
+	}
+	return min(w.Want, room)
+}
+
+// feasible says whether r's limits leave room for a useful answer, load aside.
+func (c *Core) feasible(r *replica, w *call) bool {
+	if r.limit(w) == 0 {
+		return true
+	}
+	need := max(w.MinUseful, 1)
+	if w.Want > 0 {
+		need = min(need, w.Want)
+	}
+	return r.maxTokens(w) >= need
+}
+
+// fits says whether the call can be sent to r now without promising more KV than r has.
+func (c *Core) fits(r *replica, w *call, now Time) bool {
+	if !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
+		return false
+	}
+	if r.Capacity.KVTokens == 0 {
+		return true
+	}
+	cost := w.Prompt + r.maxTokens(w)
+	if r.running == 0 {
+		return true // never more than the budget itself: limit() says so
+	}
+	return r.promised+cost <= int(r.theta*float64(r.Capacity.KVTokens))
+}
+
+// ready says whether r may be sent anything now.
+func (r *replica) ready(now Time) bool {
+	switch {
+	case now < r.gateUntil:
+		return false
+	case r.open:
+		return now >= r.retryAt && r.trial == 0 // one call tries
+	case r.ramp > 0:
+		return now >= r.rampAt
+	}
+	return true
+}
+
+// fill is how full r is: the greater of its shares of KV and of calls.
+func (r *replica) fill() float64 {
+	f := 0.0
+	if r.Capacity.KVTokens > 0 {
+		f = float64(r.promised) / float64(r.Capacity.KVTokens)
+	}
+	if r.MaxCalls > 0 {
+		f = max(f, float64(r.running)/float64(r.MaxCalls))
+	}
+	if f == 0 {
+		f = float64(r.running) / 1e9 // no bound known at all: fewest calls
+	}
+	return f
+}
+
+func (c *Core) healthy(r *replica, now Time) {
+	if r.open {
+		r.open, r.cooldown = false, c.rules.Cooldown
+		r.ramp, r.rampAt = c.rules.RampCalls, now
+	}
+	r.streak = 0
+}
+
+func (c *Core) closeGate(r *replica, f *episode.Fault, now Time) {
+	after := f.After
+	if after <= 0 {
+		after = c.rules.Cooldown
+	}
+	r.gateUntil = max(r.gateUntil, now+after)
+	r.ramp, r.rampAt = c.rules.RampCalls, r.gateUntil
+	if r.gateUntil-now > c.rules.MoveAfter {
+		c.moveAway(r, now)
+	}
+}
+
+// strike counts a failure of the endpoint and opens its circuit on a streak.
+func (c *Core) strike(r *replica, now Time) {
+	r.streak++
+	if r.open {
+		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
+		r.retryAt = now + r.cooldown
+		return
+	}
+	if r.streak >= c.rules.FailStreak {
+		r.open, r.openedAt, r.retryAt = true, now, now+r.cooldown
+		c.moveAway(r, now)
+	}
+}
+
+// Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, the share of its KV
+// budget that is promised falls by a twentieth (not below a half); a clean reading gives a hundredth back.
+func (c *Core) Observe(i int, l episode.Load) {
+	r := c.replicas[i]
+	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
+		if *is > *was {
+			r.theta = max(r.theta*0.95, 0.5)
+		} else {
+			r.theta = min(r.theta+0.01, 1)
+		}
+	}
+	r.load = l
+}
+
+// ReplicaState is one replica at a moment, for people and tests.
+type ReplicaState struct {
+	Name              string
+	Running, Promised int     // calls; tokens
+	Budget            int     // tokens in use of the KV cache at most; 0 = not known
+	Open              bool    // circuit open: taken for dead
+	GateUntil         Time    // told to wait until then
+	Served, Failed    int64   // attempts
+	Fill              float64 // 0..1
+	Capacity          episode.Capacity
+	Load              episode.Load
+	theta             float64
+}
+
+// State returns the replicas as they are, and how many calls wait.
+func (c *Core) State() (replicas []ReplicaState, waiting int) {
+	for _, r := range c.replicas {
+		replicas = append(replicas, ReplicaState{
+			Name: r.Name, Running: r.running, Promised: r.promised, Budget: int(r.theta * float64(r.Capacity.KVTokens)),
+			Open: r.open, GateUntil: r.gateUntil, Served: r.served, Failed: r.failed, Fill: r.fill(),
+			Capacity: r.Capacity, Load: r.load, theta: r.theta,
+		})
+	}
+	return replicas, c.byAge.Len() + len(c.delayed)
+}

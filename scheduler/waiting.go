@@ -1,0 +1,183 @@
+package scheduler
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+
+	"tranche/bucketing"
+	"tranche/episode"
+)
+
+// pool is the waiting calls that the same replicas can take.
+type pool struct {
+	members []int
+	queue   bucketing.Queues[*call]
+}
+
+// enqueue puts a call where the replicas that can take it look for work.
+func (c *Core) enqueue(w *call, now Time) {
+	w.state = waiting
+	w.class = c.rules.Ladder.Class(w.Prompt + c.expected(w))
+	w.pool = c.poolFor(w, now)
+	w.place = w.pool.queue.Push(w.class, w)
+	if w.age == nil {
+		w.since, w.age = now, c.byAge.Push(0, w)
+	}
+}
+
+// poolFor picks the set of replicas that may take the call: its home alone while that lives and has room for it, else every
+// replica whose limits allow it. An empty set means that no replica's limits do.
+func (c *Core) poolFor(w *call, now Time) *pool {
+	if h := c.homes[w.Episode]; h != nil && h.warm {
+		r := c.replicas[h.replica]
+		if !r.open && r.gateUntil-now <= c.rules.MoveAfter && h.replica != w.avoid && c.feasible(r, w) {
+			return c.pool([]int{h.replica})
+		}
+	}
+	set := make([]int, 0, 64)
+	for i, r := range c.replicas {
+		if c.feasible(r, w) {
+			set = append(set, i)
+		}
+	}
+	return c.pool(set)
+}
+
+func (c *Core) pool(members []int) *pool {
+	key := make([]byte, 64)[:(len(c.replicas)+7)/8] // one bit a replica
+	for _, i := range members {
+		key[i/8] |= 1 << (i % 8)
+	}
+	p := c.pools[string(key)]
+	if p == nil {
+		p = &pool{members: slices.Clone(members)}
+		c.pools[string(key)] = p
+		c.order = append(c.order, p)
+		slices.SortStableFunc(c.order, func(a, b *pool) int { return len(a.members) - len(b.members) })
+	}
+	return p
+}
+
+func (c *Core) othersAlive(p *pool, but int) bool {
+	for _, i := range p.members {
+		if i != but && !c.replicas[i].open {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Core) unqueue(w *call) {
+	if w.place != nil {
+		w.place.Remove()
+		w.place = nil
+	}
+	if w.age != nil {
+		w.age.Remove()
+		w.age = nil
+	}
+}
+
+// moveAway gives the calls that wait for r alone back to all replicas that can take them.
+func (c *Core) moveAway(r *replica, now Time) {
+	i := slices.Index(c.replicas, r)
+	c.requeue([]*pool{c.pool([]int{i})}, now)
+}
+
+// reconsider sorts all waiting calls anew, after a limit turned out smaller than was thought.
+func (c *Core) reconsider(now Time) { c.requeue(slices.Clone(c.order), now) }
+
+// requeue takes the calls of these pools out and lets each find its pool again, oldest first within a class.
+func (c *Core) requeue(pools []*pool, now Time) {
+	var moved []*call
+	for _, p := range pools {
+		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
+			w := p.queue.Head(level).Value
+			w.place.Remove()
+			w.place = nil
+			moved = append(moved, w)
+		}
+	}
+	for _, w := range moved {
+		c.enqueue(w, now)
+	}
+}
+
+func (c *Core) drop(w *call) {
+	c.unqueue(w)
+	if w.state == postponed && w.heapPos >= 0 {
+		heap.Remove(&c.delayed, w.heapPos)
+	}
+	delete(c.calls, w.Ticket)
+}
+
+// rejects ends the calls that no replica can ever take, and those whose replicas have been dead for too long.
+func (c *Core) rejects(now Time) []Reject {
+	var out []Reject
+	for _, p := range c.order {
+		if p.queue.Len() == 0 || (len(p.members) > 0 && c.deadFor(p, now) < c.rules.Patience) {
+			continue
+		}
+		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
+			w := p.queue.Head(level).Value
+			c.drop(w)
+			out = append(out, c.rejectFor(w, p))
+		}
+	}
+	return out
+}
+
+func (c *Core) rejectFor(w *call, p *pool) Reject {
+	if len(p.members) == 0 && len(c.replicas) > 0 {
+		return Reject{Ticket: w.Ticket, ContextFull: true}
+	}
+	return Reject{Ticket: w.Ticket, Fault: &episode.Fault{
+		Stage: episode.StageAdmission, Class: episode.ClassNoEndpoint, Retry: true,
+		Cause: fmt.Errorf("no endpoint that can take this call answered for %v", c.rules.Patience),
+	}}
+}
+
+// deadFor is how long no member of the pool has been alive; negative while one is.
+func (c *Core) deadFor(p *pool, now Time) Time {
+	var since Time
+	for _, i := range p.members {
+		r := c.replicas[i]
+		if !r.open {
+			return -1
+		}
+		since = max(since, r.openedAt)
+	}
+	return now - since
+}
+
+// delayed is a heap of postponed calls by due time, then ticket.
+type delayed []*call
+
+func (d delayed) Len() int { return len(d) }
+
+func (d delayed) Less(i, j int) bool {
+	if d[i].due != d[j].due {
+		return d[i].due < d[j].due
+	}
+	return d[i].Ticket < d[j].Ticket
+}
+
+func (d delayed) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].heapPos, d[j].heapPos = i, j
+}
+
+func (d *delayed) Push(x any) {
+	w := x.(*call)
+	w.heapPos = len(*d)
+	*d = append(*d, w)
+}
+
+func (d *delayed) Pop() any {
+	old := *d
+	w := old[len(old)-1]
+	w.heapPos = -1
+	*d = old[:len(old)-1]
+	return w
+}
