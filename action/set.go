@@ -1,0 +1,209 @@
+package action
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tranche/episode"
+)
+
+// Set is the tools of a run and the pool that runs them. It is an episode.Actor; all its methods may be called at once.
+type Set struct {
+	cfg  Config
+	all  map[string]registered
+	pool *pool
+
+	mu     sync.Mutex
+	offers map[string]*offer   // by the task's own tools; guarded by mu
+	going  map[string]struct{} // ids of actions that have not ended, abandoned ones included; guarded by mu
+}
+
+// maxOffers bounds the cache of offers. Sets in use have few kinds of task or one a task; the latter gain nothing from it.
+const maxOffers = 1024
+
+// New makes a Set of the given tools (Builtins, and any others). It starts no goroutine before the first action.
+func New(cfg Config, tools ...Tool) (*Set, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	all := make(map[string]registered, len(tools))
+	var errs []error
+	for _, t := range tools {
+		r, err := register(t)
+		if _, twice := all[t.Name()]; err == nil && twice {
+			err = fmt.Errorf("tool %q: registered twice", t.Name())
+		}
+		errs = append(errs, err)
+		all[t.Name()] = r
+	}
+	for i, name := range cfg.Tools {
+		if _, ok := all[name]; !ok {
+			errs = append(errs, fmt.Errorf("tools[%d]: no tool %q; there are: %s", i, name, strings.Join(names(all), ", ")))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return &Set{
+		cfg: cfg, all: all, pool: newPool(cfg.Workers, cfg.Queue),
+		offers: make(map[string]*offer), going: make(map[string]struct{}),
+	}, nil
+}
+
+// Tools returns the OpenAI tool list that episodes of this task are offered, nil for none, and whether all of them are run
+// here. The error names the task's place in its file and what was expected. The list is shared: do not change it.
+func (s *Set) Tools(t *episode.Task) (defs []byte, runnable bool, err error) {
+	o, err := s.offer(t)
+	if err != nil {
+		return nil, false, err
+	}
+	return o.defs, o.runnable, nil
+}
+
+func (s *Set) offer(t *episode.Task) (*offer, error) {
+	key := string(t.Tools)
+	s.mu.Lock()
+	o := s.offers[key]
+	s.mu.Unlock()
+	if o != nil {
+		return o, nil
+	}
+	o, err := decideOffer(s.all, s.cfg.Tools, t.Tools)
+	if err != nil {
+		return nil, fmt.Errorf("%s: tools: %w", place(t), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.offers) >= maxOffers {
+		clear(s.offers)
+	}
+	s.offers[key] = o
+	return o, nil
+}
+
+// Do carries out the actions of one reply at once, as far as the pool has room, and returns an observation for each, in
+// order. It returns soon after ctx is done: what has not ended by then is observed as cancelled.
+func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action) []episode.Observation {
+	offered, err := s.offer(e.Task)
+	obs := make([]episode.Observation, len(acts))
+	jobs := make([]*job[Result], len(acts))
+	for i, act := range acts {
+		if err != nil {
+			obs[i] = harness(act, err)
+			continue
+		}
+		if repeats(acts[:i], act.ID) {
+			obs[i] = harness(act, fmt.Errorf("action %q is listed twice: an action is never run twice", act.ID))
+			continue
+		}
+		if refusal := s.refuse(offered, e, act); refusal != nil {
+			obs[i] = *refusal
+			continue
+		}
+		jobs[i] = s.begin(ctx, offered.tools[act.Call.Function.Name], e, act)
+	}
+	for i, j := range jobs {
+		if j != nil {
+			obs[i] = s.observe(acts[i], j.wait())
+		}
+	}
+	return obs
+}
+
+// refuse answers an action that is not to be run at all; nil means that it is.
+func (s *Set) refuse(offered *offer, e *episode.Episode, act episode.Action) *episode.Observation {
+	name := act.Call.Function.Name
+	if name == "" {
+		return s.refused(act, episode.ActionBadArgs, "the tool call has no function name; "+choices(offered))
+	}
+	if _, ok := offered.tools[name]; !ok {
+		return s.refused(act, episode.ActionNoTool, fmt.Sprintf("there is no tool %q; %s", clip(name, 64), choices(offered)))
+	}
+	if answered(e, act) || !s.claim(act.ID) {
+		o := harness(act, fmt.Errorf("action %q was already begun: an action is never run twice", act.ID))
+		return &o
+	}
+	return nil
+}
+
+func choices(o *offer) string {
+	if len(o.names) == 0 {
+		return "no tools can be called here"
+	}
+	return "the tools are: " + strings.Join(o.names, ", ")
+}
+
+func repeats(before []episode.Action, id string) bool {
+	return id != "" && slices.ContainsFunc(before, func(a episode.Action) bool { return a.ID == id })
+}
+
+// answered reports whether the episode holds the observations of this action's turn already.
+func answered(e *episode.Episode, act episode.Action) bool {
+	n := len(e.Actions)
+	return n > 0 && int(e.Actions[n-1].Turn) >= act.Turn && len(e.Turns) > 0
+}
+
+// claim marks an action as begun; false when one of its id has not ended yet.
+func (s *Set) claim(id string) bool {
+	if id == "" {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.going[id]; ok {
+		return false
+	}
+	s.going[id] = struct{}{}
+	return true
+}
+
+func (s *Set) release(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.going, id)
+}
+
+// begin queues one action. What it looks at is copied first: an abandoned run outlives the call of Do.
+func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *job[Result] {
+	env := Env{Episode: e.ID, Action: act.ID, Turn: act.Turn, Task: e.Task}
+	raw := act.Call.Function.Arguments
+	return start(ctx, s.pool, s.cfg.Timeout, func() { s.release(act.ID) }, func(ctx context.Context) (Result, error) {
+		args, err := checkArgs(raw, b.schemas)
+		if err != nil {
+			return Result{}, err
+		}
+		return b.tool.Run(ctx, args, env)
+	})
+}
+
+// Stats says what the pool is doing.
+type Stats struct {
+	Workers   int   // runs that can go on at once
+	Running   int64 // runs watched by a worker
+	Waiting   int64 // runs in the queue
+	Abandoned int64 // runs given up that still go on; they hold no worker
+}
+
+// Stats returns the present load.
+func (s *Set) Stats() Stats {
+	running := s.pool.running.Load()
+	return Stats{
+		Workers: s.cfg.Workers, Running: running,
+		Waiting: max(0, int64(len(s.pool.room))-running), Abandoned: s.pool.lost.Load(),
+	}
+}
+
+// Close tells what runs to stop and waits for it, a quarter of a second at most. Actions that come later are observed as
+// cancelled. The error says how many runs never returned; their goroutines last as long as the process.
+func (s *Set) Close() error {
+	if n := s.pool.close(); n > 0 {
+		return fmt.Errorf("closing the tools: %d abandoned runs have not returned (each got %s to stop)", n, grace.Round(time.Millisecond))
+	}
+	return nil
+}

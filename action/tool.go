@@ -1,0 +1,63 @@
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tranche/episode"
+)
+
+// Tool is one thing a model can call. Its methods are called from many episodes at once.
+//
+// A tool that runs untrusted code, keeps a session or touches files holds its own executor and keys what it keeps by
+// Env.Episode; nothing of that is known here. What such a run needs to tell has its place in Result: exit code, CPU time,
+// limit tier, and bytes that were dropped before they reached this process.
+type Tool interface {
+	// Name is what the model calls it by: letters, digits, _ and -, at most 64.
+	Name() string
+	// Definition is the OpenAI tool definition, {"type":"function","function":{"name","description","parameters"}}. The
+	// parameters are a JSON schema; Run is only called with arguments that fit it.
+	Definition() json.RawMessage
+	// Run carries out one call. args is a JSON object. It must return soon after ctx is done; one that does not is
+	// abandoned, its result thrown away. A *ToolError is the model's to handle and becomes an observation. Any other error
+	// says that the tool could not do its job: the episode fails and gets no reward. When ctx ended first, a Result
+	// returned within a quarter of a second is still shown to the model as what came before the cut.
+	Run(ctx context.Context, args json.RawMessage, env Env) (Result, error)
+}
+
+// Env is what a tool may know of where it runs.
+type Env struct {
+	Episode string        // episode id
+	Action  string        // action id, unique; fit to name a file or a sandbox request
+	Turn    int           // model call that asked for it, from 0
+	Task    *episode.Task // read-only, shared
+}
+
+// Result is what one run gave back.
+type Result struct {
+	Text      string         // what the model sees; cut to the cap afterwards
+	Done      bool           // the episode ends here
+	Submitted *string        // the answer handed in, when Done
+	ExitCode  *int32         // of the process, where there was one
+	CPU       *time.Duration // nil = not measured
+	OutBytes  int64          // bytes produced, where the tool kept only part of them; 0 = the length of Text
+	Truncated bool           // the tool kept only part of the output
+	Tier      string         // limit tier in force; "" where none applies
+}
+
+// ToolError is a failure that the model can do something about: a wrong argument, a program that ended badly.
+type ToolError struct {
+	Text string // told to the model as it is, after "error: "
+}
+
+func (e *ToolError) Error() string { return e.Text }
+
+// Reject makes a *ToolError, worded for the model.
+func Reject(format string, args ...any) *ToolError {
+	return &ToolError{Text: fmt.Sprintf(format, args...)}
+}
+
+// Builtins returns the tools that come with the program.
+func Builtins() []Tool { return []Tool{Calculator{}, Submit{}} }
