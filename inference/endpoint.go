@@ -1,0 +1,377 @@
+package inference
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tranche/episode"
+)
+
+// Endpoint is one long-lived client of one server. It is safe for concurrent use by any number of goroutines and
+// implements episode.Model, episode.Counter and episode.Gauge. Close it when no call is running any more.
+type Endpoint struct {
+	cfg       Config
+	address   address
+	facts     facts // fixed once Open returns
+	transport *http.Transport
+	bearer    string
+
+	dialect    atomic.Pointer[dialect]
+	noTokenize atomic.Bool // the server has no way to count a prompt
+
+	mu    sync.Mutex // guards notes, and is held while the dialect is replaced
+	notes []string
+}
+
+var (
+	_ episode.Model   = (*Endpoint)(nil)
+	_ episode.Counter = (*Endpoint)(nil)
+	_ episode.Gauge   = (*Endpoint)(nil)
+)
+
+// newEndpoint builds the client without asking the server anything.
+func newEndpoint(cfg Config) (*Endpoint, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a, err := addressOf(cfg.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults(a)
+	t, err := newTransport(cfg)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{cfg: cfg, address: a, transport: t, facts: facts{kind: KindGeneric, model: cfg.Model}}
+	if cfg.APIKey != "" {
+		e.bearer = "Bearer " + cfg.APIKey
+	}
+	e.dialect.Store(&dialect{})
+	return e, nil
+}
+
+// Close closes the idle connections.
+func (e *Endpoint) Close() { e.transport.CloseIdleConnections() }
+
+// Name is what the endpoint is called in records.
+func (e *Endpoint) Name() string { return e.cfg.Name }
+
+// Kind is what the server turned out to be.
+func (e *Endpoint) Kind() Kind { return e.facts.kind }
+
+// Version is the server's own version text, "" where it tells none.
+func (e *Endpoint) Version() string { return e.facts.version }
+
+// Model is the model id that is asked for.
+func (e *Endpoint) Model() string { return e.facts.model }
+
+// Capacity is what the server can hold, as far as it said or the configuration overrides it.
+func (e *Endpoint) Capacity() episode.Capacity { return e.facts.capacity }
+
+// Notes are things about this server a person should know, in order of discovery: what was assumed, what it does not
+// offer, which field was given up. The list may grow while calls run.
+func (e *Endpoint) Notes() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.notes)
+}
+
+// note adds a note once.
+func (e *Endpoint) note(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.noteLocked(fmt.Sprintf(format, args...))
+}
+
+func (e *Endpoint) noteLocked(n string) {
+	if !slices.Contains(e.notes, n) {
+		e.notes = append(e.notes, n)
+	}
+}
+
+// Generate makes one attempt of one call. See episode.Model for the contract. Service in the reply runs from here to the
+// last byte of the answer.
+//
+// A server that refuses a field this package added by itself is asked again at once without it: it has done no work, and
+// the lesson holds for all later calls.
+func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, maxTokens int) (*episode.Reply, error) {
+	for again := 0; ; again++ {
+		d := e.dialect.Load()
+		body, err := render(c, maxTokens, e.cfg, e.facts, *d)
+		if err != nil {
+			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
+				Cause: fmt.Errorf("the request was not sent: %w", err)})
+		}
+		a, service, f := e.attempt(ctx, c, requestID(c, attempt, again), body)
+		if f != nil {
+			if again <= len(droppable) && e.learn(d, f, body) {
+				continue
+			}
+			return nil, e.fault(classify(*f, time.Now()))
+		}
+		return e.finish(ctx, c, a, service)
+	}
+}
+
+// requestID names one sending of one attempt; no two sendings share one.
+func requestID(c *episode.Call, attempt, again int) string {
+	id := c.ID + "/" + strconv.Itoa(attempt)
+	if again > 0 {
+		id += "." + strconv.Itoa(again)
+	}
+	return id
+}
+
+// fault names the endpoint in the cause.
+func (e *Endpoint) fault(f *episode.Fault) *episode.Fault {
+	f.Cause = fmt.Errorf("endpoint %s: %w", e.cfg.Name, f.Cause)
+	return f
+}
+
+// learn gives up a field the server refused, and reports whether the call is worth sending again.
+func (e *Endpoint) learn(sent *dialect, f *failure, body []byte) bool {
+	field := refusedField(f.status, f.body, body)
+	if field == "" {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next, changed := e.dialect.Load().without(field)
+	if changed {
+		e.dialect.Store(&next)
+		if field == fieldMaxTokens {
+			e.noteLocked("the server refuses max_tokens: max_completion_tokens is sent instead")
+		} else {
+			e.noteLocked(fmt.Sprintf("the server refuses the field %s: it is no longer sent", field))
+		}
+	}
+	// Another call may have learned it while ours was on its way.
+	_, stillSent := sent.without(field)
+	return stillSent
+}
+
+// finish makes the reply of a good answer and adds the token ids that take more questions.
+func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, service time.Duration) (*episode.Reply, error) {
+	r, err := a.reply(c.Sampling)
+	if err != nil {
+		f := failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a}
+		return nil, e.fault(classify(f, time.Now()))
+	}
+	if r.Finish == episode.FinishAbort || r.RawEnd == "error" {
+		return nil, e.fault(aborted(r, a))
+	}
+	r.Endpoint, r.Service = e.cfg.Name, service
+	if r.Model == "" {
+		r.Model = e.facts.model
+	}
+	if a.first > 0 {
+		r.TTFT = episode.Ptr(a.first)
+	}
+	if c.Sampling.TokenIDs {
+		e.completeIDs(ctx, c, a, r)
+	}
+	return r, nil
+}
+
+// aborted is an answer the server itself broke off, though it came with status 200: what it holds is no answer.
+func aborted(r *episode.Reply, a *answer) *episode.Fault {
+	class := episode.ClassAborted
+	if r.RawEnd == "error" {
+		class = episode.ClassServerError
+	}
+	return &episode.Fault{Stage: episode.StageModel, Class: class, Retry: true, Partial: a.said(), Wasted: a.generated(),
+		Cause: fmt.Errorf("the server ended the answer with finish_reason %q", r.RawEnd)}
+}
+
+// attempt sends one body and reads the answer, whole or streamed. Exactly one of the answer and the failure is set.
+func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, id string, body []byte) (*answer, time.Duration, *failure) {
+	began := time.Now()
+	w := newWatch(ctx, e.cfg)
+	defer w.stop()
+
+	f := &failure{}
+	var connected atomic.Bool // the transport may call the hook after RoundTrip gave up
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, e.address.api+"/chat/completions", body)
+	if err != nil {
+		f.err = err
+		return nil, 0, f
+	}
+	req.Header["X-Request-Id"] = []string{id}
+	req.Header["X-Session-Id"] = []string{c.Episode}
+
+	resp, err := e.transport.RoundTrip(req)
+	if err != nil {
+		if connected.Load() {
+			f.reach = reachSent
+		}
+		f.err = w.why(err)
+		return nil, 0, f
+	}
+	defer resp.Body.Close()
+	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
+	f.answer = &answer{}
+	if err := e.read(resp, w, began, f); err != nil {
+		f.err = w.why(err)
+		return nil, 0, f
+	}
+	if f.body != nil {
+		return nil, 0, f
+	}
+	return f.answer, time.Since(began), nil
+}
+
+// read takes the answer into f.answer, or the server's error into f.body.
+func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failure) error {
+	limited := &limitedReader{r: w.reader(resp.Body), left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}
+	if resp.StatusCode != http.StatusOK {
+		return e.readError(resp, limited, w, f)
+	}
+	f.stream = isStream(resp.Header)
+	if f.stream {
+		return e.readStream(limited, w, began, f)
+	}
+	raw, err := readAll(limited, resp.ContentLength)
+	if err != nil {
+		return err
+	}
+	said, err := f.answer.takeData(raw)
+	if err != nil {
+		return &malformedError{describe(raw, err)}
+	}
+	if said != nil {
+		f.body = e.redact(said)
+	}
+	return nil
+}
+
+const maxErrorBytes = 1 << 20
+
+// readError reads the body of a refusal. A body that breaks off is still the server's word: the status says enough.
+func (e *Endpoint) readError(resp *http.Response, r io.Reader, w *watch, f *failure) error {
+	raw, err := io.ReadAll(io.LimitReader(r, maxErrorBytes))
+	if err != nil && w.ctx.Err() != nil {
+		return err
+	}
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode/100 == 3 {
+		raw = []byte("the server redirects to " + to + "; use that address as the base URL")
+	}
+	f.body = notNil(e.redact(raw))
+	return nil
+}
+
+// redact takes our own key out of what a server sent back.
+func (e *Endpoint) redact(raw []byte) []byte {
+	if e.cfg.APIKey == "" {
+		return raw
+	}
+	return bytes.ReplaceAll(raw, []byte(e.cfg.APIKey), []byte("[API key]"))
+}
+
+func isStream(h http.Header) bool {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return kind == "text/event-stream"
+}
+
+func isError(raw []byte) bool {
+	s := strings.TrimSpace(string(raw))
+	return s != "" && s != "null" && s != "{}" && s != `""` && s != "false"
+}
+
+// describe adds the start of a body that is no JSON, or the field that has the wrong type.
+func describe(raw []byte, err error) error {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return errors.New("its body is empty")
+	}
+	return fmt.Errorf("%w; it begins with %q", err, clip(plain(raw), 200))
+}
+
+// newRequest builds a request with the headers every request has.
+func (e *Endpoint) newRequest(ctx context.Context, method, to string, body []byte) (*http.Request, error) {
+	var r io.Reader
+	if body != nil {
+		r = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, to, r)
+	if err != nil {
+		return nil, fmt.Errorf("build a request to %s: %w", to, err)
+	}
+	req.Header["User-Agent"] = []string{"tranche"}
+	if body != nil {
+		req.Header["Content-Type"] = []string{"application/json"}
+	}
+	if e.bearer != "" {
+		req.Header["Authorization"] = []string{e.bearer}
+	}
+	return req, nil
+}
+
+// limitedReader fails, instead of ending, when more than its limit comes.
+type limitedReader struct {
+	r           io.Reader
+	left, limit int
+}
+
+func (l *limitedReader) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if n > l.left {
+		return 0, &tooLargeError{limit: l.limit}
+	}
+	l.left -= n
+	return n, err
+}
+
+// readAll is io.ReadAll that trusts a stated length, within reason, to spare the growing.
+func readAll(r io.Reader, length int64) ([]byte, error) {
+	var b bytes.Buffer
+	if length > 0 {
+		b.Grow(int(min(length, 4<<20)) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(r)
+	return b.Bytes(), err
+}
+
+// postTimeout bounds the small questions beside generation: probes, counting, gauges.
+const postTimeout = 30 * time.Second
+
+// ask sends a small request and returns status and body. Its errors name what was asked.
+func (e *Endpoint) ask(ctx context.Context, method, to string, body []byte) (int, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	defer cancel()
+	req, err := e.newRequest(ctx, method, to, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := e.transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s %s: %w", method, pathOf(to), err)
+	}
+	defer resp.Body.Close()
+	raw, err := readAll(&limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength)
+	if err != nil {
+		return resp.StatusCode, nil, fmt.Errorf("%s %s: read the answer: %w", method, pathOf(to), err)
+	}
+	return resp.StatusCode, raw, nil
+}
+
+func pathOf(to string) string {
+	u, err := url.Parse(to)
+	if err != nil {
+		return to
+	}
+	return u.Path
+}

@@ -1,0 +1,142 @@
+package inference
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"time"
+)
+
+const (
+	// finishGrace is how long a stream is read on after its finish reason came: usage and end marker follow at once, and
+	// servers that never end their stream exist.
+	finishGrace = time.Second
+	// endGrace is how long the connection is read on after the end marker, so that it can be used again.
+	endGrace = 100 * time.Millisecond
+)
+
+var errCutStream = errors.New("the stream ended with neither a finish reason nor an end marker")
+
+// readStream takes a stream into f.answer, or an error event into f.body. Success is an end marker or a finish reason;
+// a stream that just ends is a failure, however much it brought.
+func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure) error {
+	events := newEvents(r, e.cfg.MaxLineBytes)
+	for {
+		data, isErr, err := events.next()
+		if err != nil {
+			return endOfStream(f.answer, err)
+		}
+		if isErr {
+			f.body = e.redact(bytes.Clone(data))
+			return nil
+		}
+		if len(bytes.TrimSpace(data)) == 0 {
+			continue // a keep-alive written as an event
+		}
+		said, err := f.answer.takeEvent(data)
+		if err != nil {
+			if events.open { // the input ended inside this event
+				return errCutStream
+			}
+			return &malformedError{describe(data, err)}
+		}
+		if said != nil {
+			f.body = e.redact(said)
+			return nil
+		}
+		if f.answer.first == 0 && f.answer.started() {
+			f.answer.first = time.Since(began)
+		}
+		switch {
+		case f.answer.ended:
+			w.finished(endGrace)
+			drain(events)
+			return nil
+		case f.answer.finished():
+			w.finished(finishGrace)
+		}
+	}
+}
+
+// endOfStream judges the error that ended the reading.
+func endOfStream(a *answer, err error) error {
+	if a.ended || a.finished() {
+		return nil // all there is has come; a connection that breaks now takes nothing away
+	}
+	if errors.Is(err, io.EOF) {
+		return errCutStream
+	}
+	return err
+}
+
+// drain reads what follows the end marker, which is nothing, up to the end of the body.
+func drain(e *events) {
+	for range 16 {
+		if _, _, err := e.next(); err != nil {
+			return
+		}
+	}
+}
+
+var endMarker = []byte("[DONE]")
+
+// takeEvent adds one event. An error object inside it is returned as said. Servers that leave out the blank line between
+// events are understood: then every data line is an event of its own.
+func (a *answer) takeEvent(data []byte) (said []byte, err error) {
+	said, err = a.takeData(data)
+	if err == nil || bytes.IndexByte(data, '\n') < 0 {
+		return said, err
+	}
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if said, err := a.takeData(line); err != nil || said != nil {
+			return said, err
+		}
+	}
+	return nil, nil
+}
+
+func (a *answer) takeData(data []byte) (said []byte, err error) {
+	data = bytes.TrimSpace(data)
+	switch {
+	case a.ended:
+		return nil, nil
+	case bytes.Equal(data, endMarker):
+		a.ended = true
+		return nil, nil
+	}
+	var wire wireAnswer
+	if err := decode(data, &wire); err != nil {
+		return nil, err
+	}
+	if isError(wire.Error) {
+		return bytes.Clone(data), nil
+	}
+	if isFlatError(data, &wire) {
+		return bytes.Clone(data), nil
+	}
+	a.take(&wire)
+	return nil, nil
+}
+
+// isFlatError recognises an error event without an error object: {"code":…,"message":…}.
+func isFlatError(data []byte, w *wireAnswer) bool {
+	if len(w.Choices) > 0 || w.Usage != nil || w.Model != "" {
+		return false
+	}
+	said := readRefusal(data)
+	return said.Code != nil && said.Message != "" || bytes.Contains(data, []byte(`"object":"error"`))
+}
+
+func (a *answer) finished() bool {
+	c := a.choice()
+	return c != nil && c.finish != nil && *c.finish != ""
+}
+
+// started reports whether any piece of the answer itself has come, not only its role.
+func (a *answer) started() bool {
+	c := a.choice()
+	return c != nil && (len(c.calls) > 0 || len(c.ids) > 0 || len(c.content) > 0 || len(c.reasoning) > 0)
+}

@@ -1,0 +1,68 @@
+package inference
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// maxDials bounds connections being opened at once: a burst of hundreds overflows the accept queue of small servers,
+// whose refused connections then look like a dead server.
+const maxDials = 64
+
+// newTransport builds the one connection pool of an endpoint. See the comments of Config for the reasons.
+func newTransport(cfg Config) (*http.Transport, error) {
+	t := &http.Transport{
+		DialContext:           boundedDial(cfg.ConnectTimeout),
+		TLSHandshakeTimeout:   cfg.ConnectTimeout,
+		MaxIdleConns:          0, // no bound over all hosts: there is one
+		MaxIdleConnsPerHost:   cfg.Concurrency,
+		IdleConnTimeout:       clientIdle(cfg.ServerIdle),
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true, // the engines do not compress, and unpacking would hide sizes
+		ReadBufferSize:        16 << 10,
+		WriteBufferSize:       16 << 10,
+	}
+	if cfg.ProxyFromEnvironment {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	if cfg.CAFile != "" {
+		roots, err := readCAs(cfg.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return t, nil
+}
+
+func boundedDial(timeout time.Duration) func(context.Context, string, string) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
+	slots := make(chan struct{}, maxDials)
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		defer func() { <-slots }()
+		return d.DialContext(ctx, network, addr)
+	}
+}
+
+func readCAs(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return pool, nil
+}
