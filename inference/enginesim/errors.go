@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // apiError is an error answer in vLLM's form: {"error":{"message","type","param","code"}}.
@@ -37,8 +38,9 @@ func malformedBody(err error) *apiError {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &wrong):
-		e.Message = fmt.Sprintf("1 validation error: body.%s: input should be a valid %s, got a JSON %s", wrong.Field, wrong.Type, wrong.Value)
-		e.Param = &wrong.Field
+		field := strings.TrimPrefix(wrong.Field, "knobs.") // how this package groups fields is nobody's business
+		e.Message = fmt.Sprintf("1 validation error: body.%s: input should be a valid %s, got a JSON %s", field, wrong.Type, wrong.Value)
+		e.Param = &field
 	case errors.As(err, &syntax):
 		e.Message = fmt.Sprintf("1 validation error: JSON decode error at byte %d: %v", syntax.Offset, syntax)
 	case errors.As(err, &tooLarge):
