@@ -231,7 +231,7 @@ func (p *parquet) next() ([]byte, int, error) {
 	}
 	p.n++
 	if err != nil {
-		return nil, p.n, fmt.Errorf("read the Parquet row: %w", err)
+		return nil, p.n, err // the reader says what it attempted
 	}
 	return bytes.TrimSpace(raw), p.n, nil
 }

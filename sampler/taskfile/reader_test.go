@@ -226,7 +226,7 @@ func TestParquetRowsComeThroughTheInjectedReader(t *testing.T) {
 	}
 	cfg := Config{Paths: []string{path}, OpenRows: open}
 	want := `data.bin:2: field "prompt": expected a string or a list of messages, found a number` + "\n" +
-		"data.bin:3: read the Parquet row: page 3: bad checksum"
+		"data.bin:3: page 3: bad checksum"
 	if got := refused(t, cfg); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -203,14 +203,14 @@ func (b *builder) templates() {
 	run(t.envClass, &b.made.envClass)
 }
 
-// demand reports the columns that the named format cannot do without.
+// demand reports the columns that the named format cannot do without. A missing prompt is a fault in every format.
 func (b *builder) demand() {
 	needs := map[Format][]string{
-		FormatVerl:  {"data_source", "prompt", "reward_model"},
-		FormatSkyRL: {"prompt", "env_class", "reward_spec"},
+		FormatVerl:  {"data_source", "reward_model"},
+		FormatSkyRL: {"env_class", "reward_spec"},
 	}[b.p.format]
 	have := map[string]bool{
-		"prompt": b.made.prompt != nil, "data_source": b.made.dataSource != nil, "env_class": b.made.envClass != nil,
+		"data_source": b.made.dataSource != nil, "env_class": b.made.envClass != nil,
 		"reward_model": b.made.answer != nil, "reward_spec": b.made.answer != nil,
 	}
 	for _, name := range needs {
