@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"tranche/scheduler"
+	"tranche/storage"
+)
+
+// conclude writes the summary, seals the dataset and turns how the run ended into the exit status.
+func (s *session) conclude(runErr error) error {
+	why := s.ending(runErr)
+	r := s.report(why.text)
+	err := s.writer.WriteSummary(r)
+	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
+		why = ending{codeDisk, "the dataset could not be sealed", err}
+	}
+	if err := s.show(r); err != nil {
+		return err
+	}
+	if why.err != nil {
+		return &coded{why.code, why.err}
+	}
+	return outcome(why.code)
+}
+
+// ending is why a session ended and with which status.
+type ending struct {
+	code code
+	text string // "" = it played everything
+	err  error  // to be shown; nil = the summary says enough
+}
+
+func (s *session) ending(runErr error) ending {
+	switch {
+	case runErr == nil && s.writer.Summary().Failed > 0:
+		return ending{code: codePartial}
+	case runErr == nil:
+		return ending{}
+	case errors.Is(runErr, scheduler.ErrTooManyFailed):
+		return ending{codeGaveUp, "too many episodes failed", fmt.Errorf("%w (--stop-on-failed-share %g); `tranche view %s --failed` shows them", runErr, s.set.StopOnFailedShare, quoted(s.dir))}
+	case errors.Is(runErr, scheduler.ErrEndpointsDead):
+		return ending{codeEndpoint, "no endpoint answers any more", runErr}
+	case codeOf(runErr) == codeDisk:
+		return ending{codeDisk, "the dataset could not be written", runErr}
+	case errors.Is(runErr, scheduler.ErrStopped):
+		return ending{codeOfSignal(s.signal()), "stopped by " + signalName(s), nil}
+	case errors.Is(runErr, context.Canceled):
+		return ending{codeInternal, "cancelled", runErr}
+	}
+	return ending{codeTasks, "the tasks could not be read on", runErr}
+}
+
+func signalName(s *session) string {
+	if codeOfSignal(s.signal()) == codeTerm {
+		return "SIGTERM"
+	}
+	return "ctrl-c"
+}
+
+// settled counts the keys that are not to be played again.
+func settled(c storage.Counts) int64 { return c.Good + c.Failed - c.Retry }
+
+func (s *session) finished() bool { return s.before >= s.total() }
+
+// alreadyFinished reports a run with nothing left to do.
+func (s *session) alreadyFinished() error {
+	s.a.notice("%s: finished already: all %d episodes are stored; nothing was sent", s.dir, s.total())
+	s.totals = scheduler.Totals{Drawn: s.before, Skipped: s.before}
+	return s.conclude(nil)
+}
+
+func (s *session) report(ended string) *report {
+	d := s.writer.Summary()
+	r := &report{
+		State: stateComplete, Ended: ended, RunID: s.file.RunID, Dir: s.dir, Model: joined(modelsOf(&s.set)), Made: "endpoints",
+		Total: s.total(), Left: max(s.total()-settled(s.writer.Counts()), 0), Dataset: d, StdErr: stdError(d.Reward), Files: filesIn(s.dir),
+		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(),
+	}
+	if r.Left > 0 {
+		r.State, r.Command = stateIncomplete, "tranche resume "+quoted(s.dir)
+	}
+	if s.file.Embedded {
+		r.Made = embeddedText
+	}
+	if s.fleet != nil {
+		r.Notes = s.fleet.notes()
+	}
+	return r
+}
+
+func (s *session) sessionReport() *sessionReport {
+	t := s.totals
+	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Sum: t.Done + t.Failed + t.Cancelled + t.Skipped}
+	if !s.began.IsZero() {
+		v.WallSeconds = time.Since(s.began).Seconds()
+	}
+	var n snapshot
+	s.tally.read(&n)
+	v.GoodTokensOut, v.UnknownRows = n.tokens, n.unknown
+	if v.WallSeconds > 0 && (n.tokens > 0 || n.unknown == 0) {
+		rate := float64(n.tokens) / v.WallSeconds
+		v.TokensPerSecond = &rate
+	}
+	if s.fleet == nil {
+		return v
+	}
+	for _, m := range s.fleet.members {
+		e := endpointReport{Name: m.meter.name, Model: m.endpoint.Model(), Kind: string(m.endpoint.Kind()), Calls: m.meter.good.Load(), Failed: m.meter.bad.Load(), AtOnce: m.calls}
+		if e.Calls > 0 {
+			e.MeanCall = time.Duration(m.meter.service.Load() / e.Calls).Seconds()
+		}
+		v.Endpoints = append(v.Endpoints, e)
+	}
+	return v
+}
+
+// show prints the result: one JSON document, or the summary for people.
+func (s *session) show(r *report) error {
+	if s.set.JSON {
+		return s.a.printJSON(document{r.Dataset, r})
+	}
+	return s.a.print(r.text(s.a.colour))
+}
+
+// absolute returns the settings with task paths that hold wherever resume is called from.
+func absolute(s Settings) Settings {
+	paths := make([]string, len(s.Tasks))
+	for i, p := range s.Tasks {
+		paths[i] = p
+		if abs, err := filepath.Abs(p); err == nil {
+			paths[i] = abs
+		}
+	}
+	s.Tasks = paths
+	return s
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// code is the exit status of the program. The list is one: exitCodes feeds --help, and a test holds docs/exit-codes.md to it.
+type code int
+
+const (
+	codeOK       code = 0
+	codeInternal code = 1
+	codeUsage    code = 2
+	codeTasks    code = 3
+	codeEndpoint code = 4
+	codePartial  code = 5
+	codeRefused  code = 6
+	codeDisk     code = 7
+	codeGaveUp   code = 8
+	codeInt      code = 130
+	codeTerm     code = 143
+)
+
+type codeLine struct {
+	code          code
+	name, meaning string
+}
+
+func exitCodes() []codeLine {
+	return []codeLine{
+		{codeOK, "ok", "everything asked for was done; no episode failed"},
+		{codeInternal, "internal", "a bug here, or a condition nothing else in this list names"},
+		{codeUsage, "usage", "a flag, a key of the YAML file or a combination of them is wrong; nothing was started"},
+		{codeTasks, "tasks", "a task file is missing, broken or holds a bad row; no request was sent"},
+		{codeEndpoint, "endpoint", "no endpoint is usable: none answered, or the model is not there"},
+		{codePartial, "partial", "the run finished, and some episodes failed: their rows and faults are in failures/"},
+		{codeRefused, "refused", "the run directory is in use, belongs to other settings or tasks, or is no run at all"},
+		{codeDisk, "disk", "the dataset could not be read or written; what was written before stays valid"},
+		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share); resume goes on"},
+		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},
+		{codeTerm, "terminated", "stopped by SIGTERM; resume goes on"},
+	}
+}
+
+// coded is an error that knows its exit status.
+type coded struct {
+	code code
+	err  error
+}
+
+func (c *coded) Error() string { return c.err.Error() }
+func (c *coded) Unwrap() error { return c.err }
+
+// withCode gives err an exit status unless it already carries one. nil stays nil.
+func withCode(c code, err error) error {
+	if err == nil {
+		return nil
+	}
+	var have *coded
+	if errors.As(err, &have) {
+		return err
+	}
+	return &coded{c, err}
+}
+
+func codeOf(err error) code {
+	var c *coded
+	switch {
+	case err == nil:
+		return codeOK
+	case errors.As(err, &c):
+		return c.code
+	}
+	return codeInternal
+}
+
+// silent is an outcome that is no error message: the exit status says it and the summary explained it.
+var errOutcome = errors.New("")
+
+func outcome(c code) error {
+	if c == codeOK {
+		return nil
+	}
+	return &coded{c, errOutcome}
+}
+
+func exitCodesText() string {
+	var b strings.Builder
+	for _, l := range exitCodes() {
+		fmt.Fprintf(&b, "  %3d  %-12s %s\n", l.code, l.name, l.meaning)
+	}
+	return b.String()
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tranche/inference"
+	"tranche/inference/enginesim"
+	"tranche/scheduler"
+)
+
+// fleet is the endpoints of a run, opened, with a meter each. It owns the embedded engine when there is one.
+type fleet struct {
+	members  []member
+	embedded *enginesim.Server // nil with real endpoints
+}
+
+type member struct {
+	endpoint *inference.Endpoint
+	url      string
+	calls    int    // in flight at most
+	callsWhy string // where that figure is from, for people
+	meter    *meter
+}
+
+// openTime bounds the probe of one endpoint.
+const openTime = 30 * time.Second
+
+// embeddedModel is the name of the simulated model.
+const embeddedModel = "sim"
+
+// openFleet opens every endpoint, or the embedded engine, which knows the answers given. Those that do not answer are left out and named on stderr; with none left it is an error.
+func openFleet(ctx context.Context, a *app, s *Settings, answers func(string) (string, bool)) (*fleet, error) {
+	f := &fleet{}
+	wanted := s.Endpoint
+	if len(wanted) == 0 {
+		e, err := f.embed(s, answers)
+		if err != nil {
+			return nil, err
+		}
+		a.notice("no --endpoint: using the embedded simulated engine; its answers are made up")
+		wanted = []Endpoint{e}
+	}
+	opened := make([]*inference.Endpoint, len(wanted))
+	errs := make([]error, len(wanted))
+	var all sync.WaitGroup
+	for i, e := range wanted {
+		all.Go(func() { opened[i], errs[i] = openEndpoint(ctx, e, s) })
+	}
+	all.Wait()
+	for i, e := range wanted {
+		if errs[i] == nil {
+			f.add(opened[i], e, s)
+		}
+	}
+	return f, f.judge(ctx, a, errs)
+}
+
+// judge decides whether a fleet with these failures can work; it closes the fleet when not.
+func (f *fleet) judge(ctx context.Context, a *app, errs []error) error {
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	switch {
+	case ctx.Err() != nil:
+		f.close()
+		return context.Cause(ctx)
+	case len(f.members) == 0:
+		f.close()
+		return withCode(codeEndpoint, errors.Join(append([]error{errors.New("no endpoint is usable")}, failed...)...))
+	}
+	for _, err := range failed {
+		a.notice("warning: left out for this run: %v", err)
+	}
+	return nil
+}
+
+// embed starts the simulated engine on loopback.
+func (f *fleet) embed(s *Settings, answers func(string) (string, bool)) (Endpoint, error) {
+	model := s.Model
+	if model == "" {
+		model = embeddedModel
+	}
+	engine, err := enginesim.New(enginesim.Config{Model: model, Seed: s.EngineSeed, SolveRate: &s.EngineSolveRate, Speed: s.EngineSpeed, Answer: answers})
+	if err != nil {
+		return Endpoint{}, withCode(codeUsage, fmt.Errorf("embedded engine: %w", err))
+	}
+	if f.embedded, err = engine.Listen("127.0.0.1:0"); err != nil {
+		return Endpoint{}, withCode(codeEndpoint, fmt.Errorf("embedded engine: %w", err))
+	}
+	return Endpoint{URL: "http://" + f.embedded.Addr() + "/v1"}, nil
+}
+
+func openEndpoint(ctx context.Context, e Endpoint, s *Settings) (*inference.Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	cfg := endpointConfig(e, s)
+	if err := cfg.Validate(); err != nil {
+		return nil, withCode(codeUsage, fmt.Errorf("endpoint %s: %w", e.URL, err))
+	}
+	return inference.Open(ctx, cfg)
+}
+
+// endpointConfig merges what the endpoint says with what the run says.
+func endpointConfig(e Endpoint, s *Settings) inference.Config {
+	cfg := inference.Config{
+		BaseURL: e.URL, Model: or(nonEmpty(e.Model), s.Model), Concurrency: max(e.Concurrency, s.Concurrency),
+		ServerIdle: s.ServerIdle, AttemptTimeout: s.AttemptTimeout, IdleTimeout: s.IdleTimeout, Stream: s.Stream,
+		ExtraBody: e.ExtraBody,
+	}
+	if e.Concurrency > 0 {
+		cfg.Concurrency = e.Concurrency
+	}
+	if cfg.Concurrency == 0 { // idle connections kept: enough for what is decided after the probe
+		cfg.Concurrency = maxGuessedCalls
+	}
+	if name := or(nonEmpty(e.APIKeyEnv), s.APIKeyEnv); name != "" {
+		cfg.APIKey = os.Getenv(name)
+	}
+	cfg.Capacity.ContextTokens = e.Context
+	cfg.Capacity.KVTokens = e.KVTokens
+	if e.KVTokens == 0 {
+		cfg.Capacity.KVTokens = s.KVBudget
+	}
+	return cfg
+}
+
+func nonEmpty(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// Calls in flight where nobody says: what the server runs at once, else 64.
+const (
+	defaultCalls    = 64
+	maxGuessedCalls = 1024
+)
+
+func (f *fleet) add(ep *inference.Endpoint, e Endpoint, s *Settings) {
+	m := member{endpoint: ep, url: e.URL, meter: &meter{name: ep.Name()}}
+	m.calls, m.callsWhy = callsAtOnce(e.Concurrency, s.Concurrency, ep.Capacity().Sequences)
+	f.members = append(f.members, m)
+}
+
+// callsAtOnce decides how many calls may be in flight at an endpoint and says why.
+func callsAtOnce(endpoint, run, sequences int) (calls int, why string) {
+	switch {
+	case endpoint > 0:
+		return endpoint, "the endpoint's concurrency"
+	case run > 0:
+		return run, "--concurrency"
+	case sequences > 0:
+		return min(sequences, maxGuessedCalls), "the server runs so many at once"
+	}
+	return defaultCalls, "the default; --concurrency changes it"
+}
+
+// describe tells the effective limits of each endpoint, so that none is hidden.
+func (f *fleet) describe(a *app) {
+	for _, m := range f.members {
+		c := m.endpoint.Capacity()
+		a.notice("endpoint %s: %s, model %s, context %s, KV cache %s, %d calls at once (%s)", m.endpoint.Name(), m.endpoint.Kind(), m.endpoint.Model(),
+			tokensText(c.ContextTokens), tokensText(c.KVTokens), m.calls, m.callsWhy)
+	}
+}
+
+func tokensText(n int) string {
+	if n == 0 {
+		return "not told"
+	}
+	return fmt.Sprintf("%d tokens", n)
+}
+
+// models lists the models that answer, one an endpoint.
+func (f *fleet) models() []string {
+	var list []string
+	for _, m := range f.members {
+		list = append(list, m.endpoint.Model())
+	}
+	return list
+}
+
+// calls is the number of calls in flight over all endpoints at most.
+func (f *fleet) calls() int {
+	n := 0
+	for _, m := range f.members {
+		n += m.calls
+	}
+	return n
+}
+
+// endpoints hands the fleet to the scheduler.
+func (f *fleet) endpoints() []scheduler.Endpoint {
+	var list []scheduler.Endpoint
+	for _, m := range f.members {
+		list = append(list, scheduler.Endpoint{
+			Name: m.meter.name, Model: m.endpoint, Counter: m.endpoint, Gauge: m.endpoint, Capacity: m.endpoint.Capacity(), MaxCalls: m.calls,
+		})
+	}
+	return list
+}
+
+// meters finds an endpoint's meter by name.
+func (f *fleet) meters() map[string]*meter {
+	all := map[string]*meter{}
+	for _, m := range f.members {
+		all[m.meter.name] = m.meter
+	}
+	return all
+}
+
+// notes collects what the clients learned about their servers, once each.
+func (f *fleet) notes() []string {
+	seen := map[string]bool{}
+	for _, m := range f.members {
+		for _, n := range m.endpoint.Notes() {
+			seen[m.meter.name+": "+n] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// close ends the connections and the embedded engine.
+func (f *fleet) close() {
+	for _, m := range f.members {
+		m.endpoint.Close()
+	}
+	if f.embedded != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = f.embedded.Close(ctx) // cut answers: nobody waits for them any more
+	}
+}
+
+// joined is a list for people.
+func joined(list []string) string { return strings.Join(list, ", ") }

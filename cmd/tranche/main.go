@@ -1,0 +1,247 @@
+// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view) and
+// serves the simulated engine (engine).
+//
+// It is the only place that names concrete parts: wire.go builds them from the settings and nothing else does. It holds no
+// policy of its own: which call goes where is scheduler's, what a row looks like is storage's. Open main.go for how a command
+// line becomes a command, settings.go for every key, run.go for the life of a run.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+)
+
+func main() {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	a := &app{
+		stdout: os.Stdout, stderr: os.Stderr, signals: signals, exit: os.Exit, started: time.Now(),
+		terminal: term.IsTerminal(int(os.Stderr.Fd())), colour: colourWanted(os.Stdout),
+		width: terminalWidth,
+	}
+	os.Exit(int(a.main(context.Background(), os.Args[1:])))
+}
+
+// colourWanted follows no-color.org: colours on a terminal only, and not where NO_COLOR is set.
+func colourWanted(f *os.File) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+func terminalWidth() int {
+	for _, f := range []*os.File{os.Stderr, os.Stdout} {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
+			return w
+		}
+	}
+	return 100
+}
+
+// app is what a command may touch of the outside world. Tests give it buffers and a signal channel of their own.
+type app struct {
+	stdout, stderr io.Writer
+	signals        <-chan os.Signal
+	exit           func(int) // at once, for the second ctrl-c
+	started        time.Time
+	terminal       bool       // stderr is one
+	colour         bool       // stdout takes colours
+	width          func() int // columns
+	quiet          bool       // no notices
+}
+
+// cli is the grammar.
+type cli struct {
+	Run     runCmd     `cmd:"" help:"Play task files through a model and write a dataset."`
+	Resume  resumeCmd  `cmd:"" help:"Go on with a run that was stopped."`
+	View    viewCmd    `cmd:"" help:"Show a run: its summary, or whole trajectories."`
+	Engine  engineCmd  `cmd:"" help:"Serve the simulated inference server on TCP."`
+	Version versionCmd `cmd:"" help:"Tell version, commit, Go version and platform."`
+}
+
+// invocation is a parsed command line.
+type invocation struct {
+	cli   *cli
+	name  string          // run, resume, …
+	given map[string]bool // keys given as flags
+}
+
+// command is one verb. given holds the names of the flags on the command line.
+func (i *invocation) do(ctx context.Context, a *app) error {
+	switch i.name {
+	case "run":
+		return i.cli.Run.do(ctx, a, i.given)
+	case "resume":
+		return i.cli.Resume.do(ctx, a, i.given)
+	case "view":
+		return i.cli.View.do(ctx, a)
+	case "engine":
+		return i.cli.Engine.do(ctx, a)
+	case "version":
+		return i.cli.Version.do(a)
+	}
+	return fmt.Errorf("no such command: %s", i.name)
+}
+
+// main runs one command line and returns the exit status.
+func (a *app) main(ctx context.Context, args []string) code {
+	inv, done, err := a.parse(args)
+	if err != nil {
+		return a.report(withCode(codeUsage, err))
+	}
+	if done {
+		return codeOK
+	}
+	return a.report(inv.do(ctx, a))
+}
+
+// report writes an error for people and turns it into the exit status.
+func (a *app) report(err error) code {
+	if err != nil && !errors.Is(err, errOutcome) {
+		for i, line := range strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") {
+			if i == 0 {
+				line = "tranche: " + line
+			}
+			fmt.Fprintln(a.stderr, line)
+		}
+	}
+	return codeOf(err)
+}
+
+// helpShown ends parsing after --help, where kong would exit the process.
+type helpShown struct{}
+
+// parse returns done when --help was answered.
+func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
+	c := &cli{}
+	parser, err := a.parser(c)
+	if err != nil {
+		return nil, false, fmt.Errorf("build the command line: %w", err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(helpShown); !ok {
+				panic(p)
+			}
+			inv, done, err = nil, true, nil
+		}
+	}()
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		return nil, false, a.usageError(args, err)
+	}
+	given := map[string]bool{}
+	for _, p := range kctx.Path {
+		if p.Flag != nil {
+			given[p.Flag.Name] = true
+		}
+	}
+	name, _, _ := strings.Cut(kctx.Command(), " ")
+	return &invocation{c, name, given}, false, nil
+}
+
+// usageError rewords what kong says where the value must not be repeated.
+func (a *app) usageError(args []string, err error) error {
+	for _, arg := range args {
+		if arg == "--api-key" || strings.HasPrefix(arg, "--api-key=") {
+			return errors.New("--api-key: a key on the command line is seen by everyone on the machine; put it into an environment variable and name that: --api-key-env NAME")
+		}
+	}
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		return fmt.Errorf("%w\n`tranche %s --help` explains every flag", err, parse.Context.Selected().Name)
+	}
+	return fmt.Errorf("%w\n`tranche --help` lists the commands", err)
+}
+
+func (a *app) parser(c *cli) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("tranche"),
+		kong.Description("Tranche drives OpenAI-compatible inference servers with whole episodes (model call, action, observation), scores them and writes trajectories to Parquet.\n\nNo server at hand: tranche run examples/arithmetic/tasks.jsonl"),
+		kong.Writers(a.stdout, a.stderr),
+		kong.Exit(func(int) { panic(helpShown{}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 140}),
+		kong.Help(helpWithCodes),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "where", Title: "Where the result goes"},
+			{Key: "tasks", Title: "Which tasks"},
+			{Key: "sampling", Title: "What a call and an episode may do"},
+			{Key: "tools", Title: "Tools and rewards"},
+			{Key: "servers", Title: "Which servers, and how hard"},
+			{Key: "engine", Title: "Embedded engine (only without --endpoint)"},
+			{Key: "limits", Title: "Retries, deadlines, giving up"},
+			{Key: "files", Title: "How the dataset is written"},
+		}),
+	)
+}
+
+// helpWithCodes is kong's help with the exit codes below it on the top page.
+func helpWithCodes(options kong.HelpOptions, ctx *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return err
+	}
+	if ctx.Selected() == nil {
+		_, err := fmt.Fprintf(ctx.Stdout, "\nExit codes:\n%s", exitCodesText())
+		return err
+	}
+	return nil
+}
+
+// defaults are the settings nobody touched.
+func defaults() Settings {
+	var c cli
+	a := &app{stdout: io.Discard, stderr: io.Discard}
+	parser, err := a.parser(&c)
+	if err == nil {
+		_, err = parser.Parse([]string{"run"})
+	}
+	if err != nil {
+		panic(fmt.Sprintf("the defaults of the settings do not parse: %v", err)) // a bug in a struct tag
+	}
+	return c.Run.Settings
+}
+
+// overlay copies the keys in given from one Settings to another.
+func overlay(into, from *Settings, given map[string]bool) {
+	for _, k := range keys() {
+		if given[k.name] {
+			into.field(k).Set(from.field(k))
+		}
+	}
+}
+
+func (a *app) print(text string) error {
+	if _, err := io.WriteString(a.stdout, text); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// notice tells a person something that is no result and no error.
+func (a *app) notice(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.stderr, format+"\n", args...)
+	}
+}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tranche/storage"
+)
+
+// printer lays out one trajectory for a terminal. It writes into a buffer and knows no file.
+type printer struct {
+	b      strings.Builder
+	width  int
+	colour bool
+}
+
+// Colours of the roles, ANSI.
+const (
+	dim     = "2"
+	bold    = "1"
+	red     = "31"
+	green   = "32"
+	yellow  = "33"
+	blue    = "34"
+	magenta = "35"
+	cyan    = "36"
+)
+
+func (p *printer) paint(colour, s string) string {
+	if !p.colour || s == "" {
+		return s
+	}
+	return "\x1b[" + colour + "m" + s + "\x1b[0m"
+}
+
+func (p *printer) line(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
+
+// block writes text wrapped and indented. Control characters are shown, not sent: a reply must not steer the terminal.
+func (p *printer) block(indent, text string) {
+	for line := range strings.SplitSeq(strings.TrimRight(visible(text), "\n"), "\n") {
+		for _, piece := range wrap(line, p.width-len(indent)) {
+			p.line("%s%s", indent, piece)
+		}
+	}
+}
+
+// visible replaces control characters other than newline and tab.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n':
+			return r
+		case r == '\t':
+			return ' '
+		case r < 0x20 || r >= 0x7f && r < 0xa0:
+			return '\uFFFD'
+		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069: // bidirectional overrides hide what is there
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// wrap breaks a line at spaces; a word longer than the width is cut.
+func wrap(line string, width int) []string {
+	width = max(width, 20)
+	if utf8.RuneCountInString(line) <= width {
+		return []string{line}
+	}
+	var out []string
+	rest := []rune(line)
+	for len(rest) > width {
+		at := width
+		for i := width; i > width/2; i-- {
+			if rest[i] == ' ' {
+				at = i
+				break
+			}
+		}
+		out = append(out, string(rest[:at]))
+		rest = rest[at:]
+		if len(rest) > 0 && rest[0] == ' ' {
+			rest = rest[1:]
+		}
+	}
+	if len(rest) > 0 {
+		out = append(out, string(rest))
+	}
+	return out
+}
+
+// trajectory writes one row whole.
+func (p *printer) trajectory(r *storage.Row) {
+	p.heading(r)
+	turn := 0
+	for i, m := range r.Messages {
+		p.message(m, i < int(r.NumPromptMessages))
+		if i >= int(r.NumPromptMessages) && or(m.Role, "") == "assistant" {
+			if turn < len(r.Turns) {
+				p.turn(turn, r.Turns[turn])
+			}
+			turn++
+		}
+		if or(m.Role, "") == "tool" {
+			p.action(m, r.Actions)
+		}
+	}
+	p.ending(r)
+	p.line("")
+}
+
+func (p *printer) heading(r *storage.Row) {
+	p.line("%s", p.paint(bold, "episode "+r.EpisodeID))
+	p.line("  task %s%s · sample %d of %d · %s", r.TaskID, label(" · ", r.DataSource), r.SampleIndex+1, max(r.GroupSize, 1), or(r.Model, "model unknown"))
+	p.line("  %s · reward %s · %d turns · tokens in %s, out %s · %.2fs", p.status(r), p.reward(r.Reward), r.NumTurns, count(r.NumInputTokens), count(r.NumOutputTokens), r.Timing.Total)
+}
+
+func label(before, s string) string {
+	if s == "" {
+		return ""
+	}
+	return before + s
+}
+
+func (p *printer) status(r *storage.Row) string {
+	s, colour := or(r.Status, "unknown"), green
+	switch s {
+	case "failed":
+		colour = red
+	case "truncated":
+		colour = yellow
+	}
+	if why := or(r.StopReason, ""); why != "" && why != "fault" {
+		s += " (" + why + ")"
+	}
+	return p.paint(colour, s)
+}
+
+func (p *printer) reward(v *float64) string {
+	if v == nil {
+		return p.paint(yellow, "none (no verdict)")
+	}
+	colour := red
+	if *v > 0 {
+		colour = green
+	}
+	return p.paint(colour, fmt.Sprintf("%.3f", *v))
+}
+
+func (p *printer) message(m storage.Message, prompt bool) {
+	role := or(m.Role, "?")
+	title := role
+	if n := or(m.Name, ""); n != "" {
+		title += " " + n
+	}
+	if prompt {
+		title += " (prompt)"
+	}
+	p.line("")
+	p.line("%s", p.paint(roleColour(role), "▌ "+title))
+	if m.ReasoningContent != nil {
+		p.line("  %s", p.paint(dim, "thinking:"))
+		p.block("    ", *m.ReasoningContent)
+	}
+	switch {
+	case m.Content == nil && len(m.ToolCalls) == 0 && m.ReasoningContent == nil:
+		p.line("  %s", p.paint(dim, "(no content)"))
+	case m.Content != nil && *m.Content == "":
+		p.line("  %s", p.paint(dim, "(empty)"))
+	case m.Content != nil:
+		p.block("  ", *m.Content)
+	}
+	for _, c := range m.ToolCalls {
+		p.line("  %s", p.paint(magenta, "→ "+visible(c.Function.Name)+"("+label("id ", c.ID)+")"))
+		p.block("    ", c.Function.Arguments)
+	}
+}
+
+func roleColour(role string) string {
+	switch role {
+	case "system":
+		return dim
+	case "user":
+		return blue
+	case "assistant":
+		return green
+	case "tool":
+		return magenta
+	}
+	return bold
+}
+
+// turn is the line under an assistant message: what the call cost.
+func (p *printer) turn(i int, t storage.Turn) {
+	text := fmt.Sprintf("turn %d · %s in, %s out", i+1, count(t.PromptTokens), count(t.CompletionTokens))
+	if t.CachedTokens != nil {
+		text += fmt.Sprintf(", %d cached", *t.CachedTokens)
+	}
+	text += " · finish " + or(t.FinishReason, "unknown") + " · " + or(t.Endpoint, "endpoint unknown")
+	text += fmt.Sprintf(" · queue %s, first token %s, service %s", millis(t.QueueMS), millis(t.TTFTMS), millis(t.ServiceMS))
+	if t.Retries > 0 {
+		text += fmt.Sprintf(" · after %d failed attempts", t.Retries)
+	}
+	p.line("  %s", p.paint(dim, text))
+}
+
+// action is the line under a tool message.
+func (p *printer) action(m storage.Message, actions []storage.Action) {
+	for _, a := range actions {
+		if a.CallID == nil || m.ToolCallID == nil || *a.CallID != *m.ToolCallID {
+			continue
+		}
+		text := fmt.Sprintf("%s · %s · %d bytes", or(a.Status, "unknown"), millis(a.WallMS), a.OutBytes)
+		if a.Truncated {
+			text += ", cut"
+		}
+		if a.ExitCode != nil {
+			text += fmt.Sprintf(" · exit %d", *a.ExitCode)
+		}
+		p.line("  %s", p.paint(dim, text))
+		return
+	}
+}
+
+// ending is what came of it: the submitted answer, the fault with its attempts, the rewards with their evidence.
+func (p *printer) ending(r *storage.Row) {
+	p.line("")
+	if r.Submitted != nil {
+		p.line("submitted: %s", visible(*r.Submitted))
+	}
+	if g := r.RewardModel.GroundTruth; g != nil {
+		p.line("expected:  %s", short(visible(*g), 200))
+	}
+	for _, w := range r.Rewards {
+		text := fmt.Sprintf("reward %s: %s · weight %g · %s · %s", or(w.Name, "?"), p.reward(w.Score), w.Weight, or(w.Outcome, "?"), or(w.Grader, "?"))
+		p.line("%s", text)
+		if e := or(w.Evidence, ""); e != "" {
+			p.block("    ", e)
+		}
+	}
+	p.fault(r)
+	if len(r.Flags) > 0 {
+		p.line("flags: %s", strings.Join(r.Flags, ", "))
+	}
+}
+
+func (p *printer) fault(r *storage.Row) {
+	if r.FaultClass == nil {
+		return
+	}
+	p.line("%s", p.paint(red, fmt.Sprintf("fault: %s at stage %s", *r.FaultClass, or(r.FaultStage, "unknown"))))
+	if d := or(r.FaultDetail, ""); d != "" {
+		p.block("    ", d)
+	}
+	for i, a := range r.FaultAttempts {
+		p.line("  attempt %d: %s at %s, began %s, took %s", i+1, or(a.Class, "?"), or(a.Endpoint, "?"),
+			a.Began.UTC().Format("15:04:05.000"), a.Ended.Sub(a.Began).Round(time.Millisecond))
+		if c := or(a.Cause, ""); c != "" {
+			p.block("    ", c)
+		}
+	}
+	if r.Partial != nil {
+		p.line("  text received before the failure:")
+		p.block("    ", *r.Partial)
+	}
+}
+
+func or(s *string, none string) string {
+	if s == nil {
+		return none
+	}
+	return *s
+}
+
+func count(n *int32) string {
+	if n == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*n)
+}
+
+func millis(ms *float32) string {
+	switch {
+	case ms == nil:
+		return "unknown"
+	case *ms < 1000:
+		return fmt.Sprintf("%.0fms", *ms)
+	}
+	return fmt.Sprintf("%.2fs", *ms/1000)
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+type runCmd struct {
+	Tasks    []string `arg:"" optional:"" name:"tasks" help:"Task files: JSON Lines (plain or gzip) or Parquet."`
+	Config   string   `short:"c" placeholder:"FILE" help:"YAML file with the same keys as the flags; flags win. A run.yaml of an earlier run is taken too."`
+	Settings `embed:""`
+}
+
+// Help is kong's long text of the command.
+func (runCmd) Help() string {
+	return "Every sample of every task becomes one episode: model call, tool calls, their results, and so on until the answer; then it is scored and written. The result is a folder of Parquet files that pyarrow, DuckDB and Hugging Face datasets open as one table.\n\nctrl-c once stops cleanly, `tranche resume` goes on; kill -9 loses nothing that was written."
+}
+
+func (c *runCmd) do(ctx context.Context, a *app, given map[string]bool) error {
+	set, err := c.settings(given)
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	return newSession(a, set).start(ctx)
+}
+
+// settings merges defaults, file and flags, and checks the result.
+func (c *runCmd) settings(given map[string]bool) (Settings, error) {
+	set := c.Settings
+	set.Tasks = nil
+	given["tasks"] = len(c.Tasks) > 0
+	if c.Config != "" {
+		if err := readSettings(c.Config, &set, given); err != nil {
+			return set, err
+		}
+	}
+	if given["tasks"] {
+		set.Tasks = c.Tasks
+	}
+	return set, set.check()
+}
+
+// defaultOut names a run after its first task file and the time.
+func defaultOut(s *Settings, now time.Time) string {
+	name := s.Name
+	if name == "" {
+		base := filepath.Base(s.Tasks[0])
+		base, _, _ = strings.Cut(base, ".")
+		if parent := filepath.Base(filepath.Dir(s.Tasks[0])); base == "tasks" && parent != "." && parent != "/" {
+			base = parent // examples/arithmetic/tasks.jsonl is "arithmetic"
+		}
+		name = base + "-" + now.Format("20060102-150405")
+	}
+	return filepath.Join("runs", name)
+}
+
+// start is the whole of `tranche run`.
+func (s *session) start(ctx context.Context) error {
+	ctx, stop := s.watchSignals(ctx)
+	defer stop()
+	if err := s.checkTasks(ctx); err != nil {
+		return err
+	}
+	if s.set.DryRun {
+		return s.dryRun(ctx)
+	}
+	if s.set.Out == "" {
+		s.set.Out = defaultOut(&s.set, s.a.started)
+	}
+	s.dir = s.set.Out
+	if err := s.refuseEarly(); err != nil {
+		return err
+	}
+	if err := s.openFleet(ctx); err != nil {
+		return err
+	}
+	defer s.fleet.close()
+	s.identify()
+	if err := s.openStorage(); err != nil {
+		return err
+	}
+	defer s.closeStorage()
+	if s.resumed && s.finished() {
+		return s.alreadyFinished()
+	}
+	return s.play(ctx)
+}
+
+// refuseEarly compares with the run that is in the directory already, before any endpoint is asked; what only an endpoint
+// can tell (the model) is compared again under the lock.
+func (s *session) refuseEarly() error {
+	old, ok, err := readRunFile(s.dir)
+	if err != nil || !ok {
+		return err
+	}
+	s.resumed = true
+	if s.set.Model == "" && len(modelsOf(&old.Settings)) == 1 {
+		s.set.Model = modelsOf(&old.Settings)[0]
+	}
+	s.a.notice("%s holds a run already: going on with it", s.dir)
+	return s.accept(old)
+}
+
+type resumeCmd struct {
+	Dir         string   `arg:"" help:"Run directory."`
+	Tasks       []string `name:"tasks" sep:"none" placeholder:"FILE" help:"Where the task files are now, when they were moved; their content must be the same."`
+	RetryFailed bool     `help:"Play failed episodes again; a new result takes the place of the failure."`
+	Settings    `embed:""`
+}
+
+// Help is kong's long text of the command.
+func (resumeCmd) Help() string {
+	return "Settings come from DIR/run.yaml. Flags may change what does not alter results (endpoints, concurrency, timeouts, sizes); any other change is refused by name. Finished episodes are never repeated."
+}
+
+func (c *resumeCmd) do(ctx context.Context, a *app, given map[string]bool) error {
+	a.quiet = c.Quiet
+	old, ok, err := readRunFile(c.Dir)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return withCode(codeRefused, fmt.Errorf("%s: holds no %s: it is no run directory", c.Dir, runFileName))
+	}
+	set := old.Settings
+	overlay(&set, &c.Settings, given)
+	if len(c.Tasks) > 0 {
+		set.Tasks = c.Tasks
+	}
+	for _, k := range keys() { // this invocation's own
+		if k.scope == scopeSession {
+			set.field(k).Set(c.Settings.field(k))
+		}
+	}
+	if given["out"] || given["dry-run"] {
+		return withCode(codeUsage, errors.New("resume: --out and --dry-run make no sense here"))
+	}
+	if err := set.check(); err != nil {
+		return withCode(codeUsage, err)
+	}
+	s := newSession(a, set)
+	s.dir, s.resumed, s.retryFailed = c.Dir, true, c.RetryFailed
+	return s.resume(ctx, old)
+}
+
+// resume is the whole of `tranche resume`. Endpoints are opened only when there is something to do.
+func (s *session) resume(ctx context.Context, old *runFile) error {
+	ctx, stop := s.watchSignals(ctx)
+	defer stop()
+	if err := s.checkTasks(ctx); err != nil {
+		return err
+	}
+	if err := s.accept(old); err != nil {
+		return err
+	}
+	s.file = *old
+	if err := s.openStorage(); err != nil {
+		return err
+	}
+	defer s.closeStorage()
+	if s.finished() {
+		return s.alreadyFinished()
+	}
+	if err := s.openFleet(ctx); err != nil {
+		return err
+	}
+	defer s.fleet.close()
+	return s.play(ctx)
+}

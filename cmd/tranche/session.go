@@ -1,0 +1,475 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"tranche/action"
+	"tranche/bucketing"
+	"tranche/episode"
+	"tranche/reward"
+	"tranche/sampler"
+	"tranche/sampler/taskfile"
+	"tranche/scheduler"
+	"tranche/storage"
+)
+
+// session is one invocation of run or resume: the parts, built from the settings in the order of the methods below.
+type session struct {
+	a           *app
+	set         Settings
+	dir         string
+	resumed     bool // the directory held a run before
+	retryFailed bool
+
+	tasks  taskfile.Report
+	fleet  *fleet
+	file   runFile
+	writer *storage.Writer
+	closed bool  // the writer is
+	before int64 // episodes settled by earlier invocations
+	began  time.Time
+
+	tally   tally
+	open    atomic.Int64
+	totals  scheduler.Totals
+	stopped stopState
+}
+
+func newSession(a *app, set Settings) *session {
+	a.quiet = set.Quiet
+	return &session{a: a, set: set, stopped: stopState{stop: make(chan struct{})}}
+}
+
+// stopState is what a signal does to a run.
+type stopState struct {
+	mu      sync.Mutex // guards signal and playing
+	signal  os.Signal  // the first one
+	playing bool       // episodes are running: drain them; else just end
+	stop    chan struct{}
+}
+
+// errInterrupted ends what runs before the first episode.
+var errInterrupted = errors.New("stopped before the first episode")
+
+// watchSignals turns the first signal into a drain and the second into an exit at once. The returned function ends and
+// awaits the watcher.
+func (s *session) watchSignals(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	var w sync.WaitGroup
+	w.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case sig := <-s.a.signals:
+				if n > 0 {
+					s.a.exit(int(codeOfSignal(sig)))
+					return
+				}
+				s.interrupt(sig, cancel)
+			case <-over:
+				return
+			}
+		}
+	})
+	return ctx, func() { close(over); w.Wait(); cancel(nil) }
+}
+
+func (s *session) interrupt(sig os.Signal, cancel context.CancelCauseFunc) {
+	s.stopped.mu.Lock()
+	defer s.stopped.mu.Unlock()
+	s.stopped.signal = sig
+	close(s.stopped.stop)
+	if !s.stopped.playing {
+		cancel(withCode(codeOfSignal(sig), errInterrupted))
+		return
+	}
+	fmt.Fprintf(s.a.stderr, "\nstopping: no new episodes, waiting up to %s for the %d running; ctrl-c again stops at once\n", s.set.DrainTimeout, s.open.Load())
+}
+
+// begin says that episodes run from now on; false when a signal came first.
+func (s *session) begin() bool {
+	s.stopped.mu.Lock()
+	defer s.stopped.mu.Unlock()
+	s.stopped.playing = true
+	return s.stopped.signal == nil
+}
+
+func (s *session) signal() os.Signal {
+	s.stopped.mu.Lock()
+	defer s.stopped.mu.Unlock()
+	return s.stopped.signal
+}
+
+func codeOfSignal(sig os.Signal) code {
+	if sig == syscall.SIGTERM {
+		return codeTerm
+	}
+	return codeInt
+}
+
+// taskConfig is how the task files are read, at the check and at the run alike.
+func (s *session) taskConfig() taskfile.Config {
+	return taskfile.Config{
+		Paths: s.set.Tasks, Format: taskfile.Format(s.set.Format), SkipBad: s.set.SkipBad, Limit: int64(s.set.Limit), Offset: int64(s.set.Offset),
+		Templates: taskfile.Templates{
+			ID: s.set.ID, Prompt: s.set.Prompt, System: s.set.System, Answer: s.set.Answer, DataSource: s.set.DataSource, EnvClass: s.set.EnvClass,
+		},
+		OpenRows: storage.ReadObjects,
+	}
+}
+
+// checkTasks reads every row once: whatever is wrong is said before the first request.
+func (s *session) checkTasks(ctx context.Context) error {
+	cfg := s.taskConfig()
+	err := errors.Join(cfg.Validate(), s.actionConfig().Validate(), prefixed("reward", s.rewardConfig().Validate()), s.samplerConfig().Validate())
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	if s.tasks, err = taskfile.Check(ctx, cfg); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return withCode(codeTasks, err)
+	}
+	s.tellTasks()
+	return nil
+}
+
+func prefixed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// tellTasks names what was left out, so that nothing is lost silently.
+func (s *session) tellTasks() {
+	if n := s.tasks.Bad.Rows; n > 0 {
+		s.a.notice("skipped %d bad rows (--skip-bad):", n)
+		for i, b := range s.tasks.Bad.Listed {
+			if i == 20 {
+				s.a.notice("  … and more")
+				break
+			}
+			s.a.notice("  %v", b)
+		}
+	}
+	if n := s.tasks.Duplicates; n > 0 {
+		s.a.notice("dropped %d rows that repeat an earlier one (same id, same content)", n)
+	}
+	for name, n := range s.tasks.Ignored {
+		s.a.notice("field %q in %d rows has no meaning here and is not sent", name, n)
+	}
+}
+
+// total is the number of episodes of the whole run.
+func (s *session) total() int64 {
+	return s.tasks.Tasks * int64(s.set.Samples) * int64(s.set.Rounds)
+}
+
+func (s *session) actionConfig() action.Config {
+	return action.Config{
+		Tools: s.set.Tools, Workers: s.set.ActionWorkers, Timeout: s.set.ActionTimeout, MaxObservationBytes: int(s.set.MaxObservation),
+	}
+}
+
+func (s *session) openFleet(ctx context.Context) (err error) {
+	answers, err := s.answers(ctx)
+	if err != nil {
+		return withCode(codeTasks, err)
+	}
+	if s.fleet, err = openFleet(ctx, s.a, &s.set, answers); err == nil {
+		s.fleet.describe(s.a)
+	}
+	return err
+}
+
+// maxAnswers bounds the questions the embedded engine is told the answers of, bytes.
+const maxAnswers = 64 << 20
+
+// answers gives the embedded engine the ground truths of the tasks, so that it solves some and rewards vary; nil with real
+// endpoints.
+func (s *session) answers(ctx context.Context) (func(string) (string, bool), error) {
+	if len(s.set.Endpoint) > 0 {
+		return nil, nil
+	}
+	if s.tasks.PromptBytes.Total > maxAnswers {
+		s.a.notice("the embedded engine is not told the answers of so many tasks: most will be answered wrong")
+		return nil, nil
+	}
+	return answersOf(ctx, s.taskConfig())
+}
+
+// modelsOf lists the model each endpoint of resolved settings asks for.
+func modelsOf(s *Settings) []string {
+	if len(s.Endpoint) == 0 {
+		return []string{s.Model}
+	}
+	var list []string
+	for _, e := range s.Endpoint {
+		list = append(list, or(nonEmpty(e.Model), s.Model))
+	}
+	return list
+}
+
+// identify settles the model names the endpoints told and derives the run's id.
+func (s *session) identify() {
+	s.resolveModels()
+	id := identity(&s.set, s.tasks.SHA256, modelsOf(&s.set))
+	digest := digestOf(id)
+	s.file = runFile{
+		RunID: runIDOf(digest), Digest: digest, TasksDigest: s.tasks.SHA256, TasksCount: s.tasks.Tasks, Created: s.a.started,
+		Version: buildVersion().Version + " " + buildVersion().Commit, Go: runtime.Version(), Settings: absolute(s.set), Embedded: s.fleet.embedded != nil,
+	}
+}
+
+// resolveModels puts the names the servers told into the settings: one name where all serve the same, else one an endpoint.
+func (s *session) resolveModels() {
+	models := s.fleet.models()
+	same := true
+	for _, m := range models {
+		same = same && m == models[0]
+	}
+	if same {
+		s.set.Model = models[0]
+		return
+	}
+	byURL := map[string]string{}
+	for _, m := range s.fleet.members {
+		byURL[m.url] = m.endpoint.Model()
+	}
+	for i, e := range s.set.Endpoint {
+		if name, ok := byURL[e.URL]; ok {
+			s.set.Endpoint[i].Model = name
+		}
+	}
+}
+
+// accept refuses a run whose results the settings or tasks would change.
+func (s *session) accept(old *runFile) error {
+	was := identity(&old.Settings, old.TasksDigest, modelsOf(&old.Settings))
+	is := identity(&s.set, s.tasks.SHA256, modelsOf(&s.set))
+	return refuseChanges(s.dir, changes(was, is))
+}
+
+// openStorage locks the directory; a run that is there already is compared under the lock.
+func (s *session) openStorage() (err error) {
+	cfg := storage.Config{
+		Dir: s.dir, RetryFailed: s.retryFailed, SyncInterval: s.set.JournalSync, RowGroupBytes: int64(s.set.RowGroupBytes), PartBytes: int64(s.set.PartBytes),
+		MaxPartAge: s.set.MaxPartAge,
+		Accept: func(text []byte) error {
+			old := &runFile{}
+			if err := old.parse(s.dir+"/"+runFileName, text); err != nil {
+				return withCode(codeRefused, err)
+			}
+			s.resumed, s.file = true, *old
+			return s.accept(old)
+		},
+	}
+	if !s.resumed {
+		cfg.RunFile = s.file.bytes()
+	}
+	s.writer, err = storage.Open(cfg)
+	switch {
+	case errors.Is(err, storage.ErrLocked), errors.Is(err, storage.ErrNotRun):
+		return withCode(codeRefused, err)
+	case err != nil:
+		return withCode(codeDisk, err)
+	}
+	s.before = settled(s.writer.Counts())
+	s.tellRecovery()
+	return nil
+}
+
+// tellRecovery says what was found in a directory that held a run.
+func (s *session) tellRecovery() {
+	rec := s.writer.Recovery()
+	for _, d := range rec.Damage {
+		s.a.notice("recovered: %s", d)
+	}
+	for _, f := range rec.Removed {
+		s.a.notice("recovered: removed %s, left by a crash", f)
+	}
+	if rec.Resumed {
+		s.a.notice("resuming %s: %d rows and %d failed rows in files, %d rows in the journal", s.dir, rec.Published, rec.Failures, rec.Journal)
+	}
+}
+
+// closeStorage seals what is complete and lets go of the directory.
+func (s *session) closeStorage() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if err := s.writer.Close(); err != nil {
+		return withCode(codeDisk, fmt.Errorf("close the dataset: %w", err))
+	}
+	return nil
+}
+
+// play builds the pipeline, runs it to its end and reports.
+func (s *session) play(ctx context.Context) error {
+	line, err := s.build()
+	if err != nil {
+		return err
+	}
+	if !s.begin() {
+		_ = line.close() // nothing ran
+		return withCode(codeOfSignal(s.signal()), errInterrupted)
+	}
+	s.a.notice("run %s into %s: %d tasks, %d episodes, %d already done, %d open at once", s.file.RunID, s.dir, s.tasks.Tasks, s.total(), s.before, s.openEpisodes())
+	s.began = time.Now()
+	show, hide := context.WithCancel(ctx)
+	var display sync.WaitGroup
+	display.Go(func() { newProgress(s.a, &s.set, s.snapshot).run(show) })
+	var runErr error
+	s.totals, runErr = scheduler.Run(ctx, line.run)
+	hide()
+	display.Wait()
+	if err := line.close(); err != nil {
+		s.a.notice("warning: %v", err)
+	}
+	return s.conclude(runErr)
+}
+
+// pipeline is the parts between source and sink, with what has to be closed afterwards.
+type pipeline struct {
+	run    scheduler.RunConfig
+	closes []func() error
+}
+
+func (p *pipeline) onClose(f func() error) { p.closes = append(p.closes, f) }
+
+// close ends the parts, the last one built first.
+func (p *pipeline) close() error {
+	var errs []error
+	for _, f := range slices.Backward(p.closes) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// openEpisode makes the episode of one sample. A task whose own parameters are faulty was refused by the source already.
+func (s *session) openEpisode(order *sampler.Source, d episode.Draw, sample int) *episode.Episode {
+	params, err := order.Params(d, sample)
+	budget, berr := sampler.Budget(d.Task, s.budget())
+	e := episode.New(s.file.RunID, d, sample, params, budget, time.Now())
+	if err = errors.Join(err, berr); err != nil {
+		e.Fail(&episode.Fault{Stage: episode.StageInput, Class: episode.ClassInternal, Cause: err})
+	}
+	return e
+}
+
+func (s *session) build() (*pipeline, error) {
+	p := &pipeline{}
+	order, err := sampler.New(s.samplerConfig(), func(ctx context.Context) (sampler.Tasks, error) { return taskfile.Open(ctx, s.taskConfig()) })
+	if err != nil {
+		return nil, withCode(codeUsage, err)
+	}
+	p.onClose(order.Close)
+	actor, err := action.New(s.actionConfig(), action.Builtins()...)
+	if err != nil {
+		return nil, errors.Join(withCode(codeUsage, err), p.close())
+	}
+	p.onClose(actor.Close)
+	scorer, err := reward.New(s.rewardConfig())
+	if err != nil {
+		return nil, errors.Join(withCode(codeUsage, err), p.close())
+	}
+	p.onClose(scorer.Close)
+	sched, err := scheduler.New(s.schedulerConfig())
+	if err != nil {
+		return nil, errors.Join(withCode(codeUsage, err), p.close())
+	}
+	p.onClose(func() error { sched.Close(); return nil })
+	p.run = scheduler.RunConfig{
+		Source: order, Done: s.writer.Done, Sink: &countingSink{Sink: s.writer, tally: &s.tally}, MaxOpen: s.openEpisodes(),
+		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(order, d, sample) },
+		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
+		Stop:           s.stopped.stop,
+		Drain:          s.set.DrainTimeout,
+		MaxFailedShare: s.set.StopOnFailedShare, MinSettled: 100,
+		Trace: scheduler.Trace{
+			Opened: func(*episode.Episode) { s.open.Add(1) },
+			Closed: func(*episode.Episode) { s.open.Add(-1) },
+		},
+	}
+	return p, nil
+}
+
+func (s *session) budget() episode.Budget {
+	return episode.Budget{
+		TurnTokens: s.set.MaxTokens, EpisodeTokens: s.set.MaxEpisodeTokens, ContextTokens: s.set.MaxContext, Turns: s.set.MaxTurns, MinUseful: s.set.MinUseful,
+	}
+}
+
+// openEpisodes is how many episodes are open at once: more than calls, because an episode in a tool holds no call.
+func (s *session) openEpisodes() int {
+	if s.set.OpenEpisodes > 0 {
+		return s.set.OpenEpisodes
+	}
+	return max(64, 2*s.fleet.calls())
+}
+
+func (s *session) samplerConfig() sampler.Config {
+	return sampler.Config{
+		Samples: s.set.Samples, Order: sampler.Order(s.set.Order), Seed: s.set.Seed, Window: s.set.Window, Rounds: s.set.Rounds, SendSeed: s.set.SendSeed, Tasks: s.tasks.Tasks,
+		Sampling: s.sampling(),
+	}
+}
+
+func (s *session) sampling() episode.Sampling {
+	return episode.Sampling{
+		Temperature: s.set.Temperature, TopP: s.set.TopP, TopK: s.set.TopK, MinP: s.set.MinP, Stop: s.set.Stop,
+		Logprobs: s.set.Logprobs, TokenIDs: s.set.TokenIDs, Extra: s.set.ExtraBody,
+	}
+}
+
+func (s *session) rewardConfig() reward.Config {
+	cfg := reward.Config{Timeout: s.set.ScoreTimeout}
+	for _, r := range s.set.Reward {
+		cfg.Graders = append(cfg.Graders, reward.Spec(r))
+	}
+	return cfg
+}
+
+func (s *session) schedulerConfig() scheduler.Config {
+	meters := s.fleet.meters()
+	ladder, _ := ladderOf(&s.set) // the settings were checked
+	return scheduler.Config{
+		Endpoints: s.fleet.endpoints(), Rules: scheduler.Rules{Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Seed: uint64(s.set.Seed)},
+		Trace: scheduler.Trace{
+			Launched: func(endpoint string, _ scheduler.Launch) { meters[endpoint].launched() },
+			Settled:  func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
+		},
+	}
+}
+
+// ladderOf makes the length classes; none given means the default ones.
+func ladderOf(s *Settings) (bucketing.Ladder, error) {
+	if len(s.Classes) == 0 {
+		return bucketing.NewLadder(nil)
+	}
+	return bucketing.NewLadder(s.Classes)
+}
+
+// snapshot is what the progress line shows.
+func (s *session) snapshot() snapshot {
+	v := snapshot{
+		total: s.total(), skipped: s.before, open: s.open.Load(), elapsed: time.Since(s.began), stopping: s.signal() != nil,
+	}
+	s.tally.read(&v)
+	for _, m := range s.fleet.members {
+		v.endpoints = append(v.endpoints, endpointLoad{m.meter.name, m.meter.inFlight.Load()})
+	}
+	return v
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Settings is every setting of a run: one field a key. The flags and the YAML file are both read into it, under the same
+// names; a flag wins over the file, the file over the default. The tag `scope` says what a key may do:
+//
+//	result     it can change what is stored: part of the run's id, and resume refuses another value
+//	operation  it changes speed, limits or places, not results: resume takes a new value
+//	session    it is about this one invocation and is not kept in run.yaml
+type Settings struct {
+	Tasks []string `kong:"-" scope:"operation"`
+
+	// Where things go.
+	Out     string `short:"o" placeholder:"DIR" group:"where" scope:"session" help:"Run directory. Default: runs/NAME."`
+	Name    string `placeholder:"NAME" group:"where" scope:"operation" help:"Name of the run under runs/. Default: the task file's name and the time."`
+	DryRun  bool   `group:"where" scope:"session" help:"Check everything, print the first request and how many calls there would be; send no generation request, write nothing."`
+	JSON    bool   `name:"json" group:"where" scope:"session" help:"Print the result as one JSON document on stdout."`
+	Quiet   bool   `short:"q" group:"where" scope:"session" help:"No progress and no notices on stderr; errors and the result still come."`
+	Display string `name:"progress" enum:"auto,bar,plain,none" default:"auto" group:"where" scope:"session" help:"Progress on stderr: bar (one redrawn line), plain (a line every 10s), none, auto (bar on a terminal, else plain). Default: ${default}."`
+
+	// Which tasks.
+	Format     string `enum:"auto,tranche,verl,skyrl,openai-batch" default:"auto" group:"tasks" scope:"result" help:"Shape of the task rows: auto, tranche, verl, skyrl, openai-batch. Default: ${default}."`
+	ID         string `name:"id" placeholder:"TEMPLATE" group:"tasks" scope:"result" help:"Template for the task id, e.g. '{{.qid}}'. Default: the column id, else a hash of the content."`
+	Prompt     string `placeholder:"TEMPLATE" group:"tasks" scope:"result" help:"Template for the user message, e.g. '{{.question}}'. Default: the column prompt or messages."`
+	System     string `placeholder:"TEMPLATE" group:"tasks" scope:"result" help:"Template for the system message. Default: the column system, else none."`
+	Answer     string `placeholder:"TEMPLATE" group:"tasks" scope:"result" help:"Template for the ground truth, e.g. '{{after \"####\" .answer}}'. Default: answer or reward_model.ground_truth."`
+	DataSource string `placeholder:"TEMPLATE" group:"tasks" scope:"result" help:"Template for the domain label. Default: the column data_source."`
+	EnvClass   string `placeholder:"TEMPLATE" group:"tasks" scope:"result" help:"Template for the environment label. Default: the column env_class."`
+	SkipBad    bool   `group:"tasks" scope:"result" help:"Skip bad rows (counted and listed) where they would stop the run before its first request."`
+	Limit      int    `default:"0" placeholder:"TASKS" group:"tasks" scope:"result" help:"Take at most so many tasks; 0 = all. Default: ${default}."`
+	Offset     int    `default:"0" placeholder:"TASKS" group:"tasks" scope:"result" help:"Leave out so many tasks at the start. Default: ${default}."`
+	Order      string `enum:"file,shuffle" default:"file" group:"tasks" scope:"operation" help:"Order of the tasks: file, or shuffle (inside a moving window, by the seed). Default: ${default}."`
+	Window     int    `default:"4096" placeholder:"TASKS" group:"tasks" scope:"operation" help:"Tasks held for shuffling. Default: ${default} tasks."`
+	Rounds     int    `default:"1" placeholder:"N" group:"tasks" scope:"result" help:"How often the whole task list is gone through. Default: ${default}."`
+	Seed       int64  `default:"0" placeholder:"N" group:"tasks" scope:"result" help:"Seed of the run: order, keys and, with --send-seed, the seeds sent. Default: ${default}."`
+
+	// What one call and one episode may do.
+	Samples          int      `short:"n" default:"1" placeholder:"N" group:"sampling" scope:"result" help:"Samples of every task (one group). Default: ${default}."`
+	Temperature      *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Sampling temperature, 0 or more. Default: not sent, the server decides."`
+	TopP             *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Nucleus sampling, over 0 to 1. Default: not sent."`
+	TopK             *int     `placeholder:"N" group:"sampling" scope:"result" help:"Sample from the K likeliest tokens, where the server knows it. Default: not sent."`
+	MinP             *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Least probability relative to the likeliest token, 0 to 1. Default: not sent."`
+	Stop             []string `sep:"none" placeholder:"TEXT" group:"sampling" scope:"result" help:"Stop string; may be repeated. Default: none."`
+	SendSeed         bool     `group:"sampling" scope:"result" help:"Send a seed of its own with every call. Off: per-request seeds slow some engines and crash one."`
+	MaxTokens        int      `default:"1024" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Tokens one turn may generate; cut to the room left in the context. Default: ${default} tokens."`
+	MaxEpisodeTokens int      `default:"0" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Tokens all turns of an episode together may generate; 0 = no bound. Default: ${default}."`
+	MaxContext       int      `default:"0" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Prompt and answer of one call together, a cap below the server's own limit; 0 = the server's. Default: ${default}."`
+	MaxTurns         int      `default:"16" placeholder:"N" group:"sampling" scope:"result" help:"Model calls an episode may make; 0 = no bound. Default: ${default} calls."`
+	MinUseful        int      `default:"8" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Least room for an answer that is worth a call; with less the episode ends as context_full. Default: ${default} tokens."`
+	Logprobs         bool     `default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for the sampled tokens' log-probabilities. Default: on."`
+	TokenIDs         bool     `name:"token-ids" default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for token ids, where the server gives them. Default: on."`
+	ExtraBody        Object   `placeholder:"JSON" group:"sampling" scope:"result" help:"JSON object of more request fields; they win over the ones above. Default: none."`
+
+	// Tools and rewards.
+	Tools          []string      `sep:"none" placeholder:"NAME" group:"tools" scope:"result" help:"Built-in tool every task is offered (calculator, submit); may be repeated. Default: what each task names."`
+	MaxObservation Bytes         `default:"16KiB" placeholder:"SIZE" group:"tools" scope:"result" help:"Most a tool's output may put into the context; the middle of longer output is cut. Default: ${default}."`
+	ActionTimeout  time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"result" help:"Time one tool call may take. Default: ${default}."`
+	ActionWorkers  int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Tool calls that run at once; 0 = twice the cores. Default: ${default}."`
+	Reward         []RewardSpec  `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none; repeated = weighted sum, in YAML a list of specs. Default: ${default}."`
+	ScoreTimeout   time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"operation" help:"Time one grading may take; over it there is no verdict. Default: ${default}."`
+
+	// Which servers, and how hard.
+	Endpoint     []Endpoint    `sep:"none" placeholder:"URL" group:"servers" scope:"operation" help:"OpenAI-compatible server, e.g. http://host:8000/v1; may be repeated. Default: the embedded simulated engine."`
+	Model        string        `placeholder:"NAME" group:"servers" scope:"result" help:"Model to ask for. Default: the only one the server lists."`
+	APIKeyEnv    string        `name:"api-key-env" placeholder:"NAME" group:"servers" scope:"operation" help:"NAME of the environment variable that holds the API key; the key itself is never a setting. Default: none is read."`
+	Stream       bool          `group:"servers" scope:"operation" help:"Stream the answers: time to first token is measured, and a cut answer keeps its part. Off: cheaper on both sides."`
+	Concurrency  int           `default:"0" placeholder:"CALLS" group:"servers" scope:"operation" help:"Calls in flight at once, an endpoint; 0 = the sequences the server says it runs at once, else 64. Default: ${default}."`
+	OpenEpisodes int           `default:"0" placeholder:"N" group:"servers" scope:"operation" help:"Episodes open at once; 0 = twice the calls of all endpoints, at least 64. Default: ${default}."`
+	KVBudget     int           `name:"kv-budget" default:"0" placeholder:"TOKENS" group:"servers" scope:"operation" help:"KV-cache size of an endpoint, tokens: what episodes running there may hold together; 0 = what the server says, else no bound. Default: ${default}."`
+	Classes      []int         `placeholder:"TOKENS" group:"servers" scope:"operation" help:"Upper bounds of the length classes, tokens, rising, comma separated. Default: powers of two from 256 to 131072."`
+	ServerIdle   time.Duration `default:"5s" placeholder:"TIME" group:"servers" scope:"operation" help:"How long the server keeps an idle connection; ours are closed sooner. Default: ${default} (uvicorn's)."`
+
+	EngineSeed      int64   `default:"1" placeholder:"N" group:"engine" scope:"result" help:"Embedded engine: seed of its answers. Default: ${default}."`
+	EngineSolveRate float64 `default:"0.7" placeholder:"SHARE" group:"engine" scope:"result" help:"Embedded engine: share of tasks it answers right, 0 to 1. Default: ${default}."`
+	EngineSpeed     float64 `default:"0" placeholder:"X" group:"engine" scope:"operation" help:"Embedded engine: 1 = the pace of a real GPU, 10 = ten times that, 0 = no waiting. Default: ${default}."`
+
+	// What may take how long, and when to give up.
+	MaxAttempts       int           `default:"3" placeholder:"N" group:"limits" scope:"operation" help:"Attempts of one call, the first included. Default: ${default}."`
+	AttemptTimeout    time.Duration `default:"10m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time one attempt may take from dispatch to last byte. Default: ${default}."`
+	IdleTimeout       time.Duration `default:"2m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a running stream may be silent. Default: ${default}."`
+	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take; 0 = no bound. Default: ${default}."`
+	DrainTimeout      time.Duration `default:"30s" placeholder:"TIME" group:"limits" scope:"operation" help:"After ctrl-c: how long running episodes may still finish. Default: ${default}."`
+	StopOnFailedShare float64       `default:"0.9" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when more than this share of at least 100 episodes failed; 0 = never. Default: ${default}."`
+
+	// How the dataset is written.
+	PartBytes     Bytes         `default:"256MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A part file is closed at this size (before compression). Default: ${default}."`
+	RowGroupBytes Bytes         `default:"32MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A row group is closed at this size (before compression). Default: ${default}."`
+	JournalSync   time.Duration `default:"5ms" placeholder:"TIME" group:"files" scope:"operation" help:"Finished episodes are made durable together, at most so far apart. Default: ${default}."`
+	MaxPartAge    time.Duration `default:"5m" placeholder:"TIME" group:"files" scope:"operation" help:"A part is published at this age at the latest; the first ones come after 1s, 2s, 4s and so on. Default: ${default}."`
+}
+
+// Scopes of a key.
+const (
+	scopeResult    = "result"
+	scopeOperation = "operation"
+	scopeSession   = "session"
+)
+
+// key is one setting by name.
+type key struct {
+	name  string
+	scope string
+	index int
+}
+
+// keys lists every setting in the order of the struct; its names are the flags' names.
+func keys() []key {
+	t := reflect.TypeFor[Settings]()
+	list := make([]key, 0, t.NumField())
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := f.Tag.Get("name")
+		if name == "" {
+			name = kebab(f.Name)
+		}
+		list = append(list, key{name, f.Tag.Get("scope"), i})
+	}
+	return list
+}
+
+// kebab turns MaxTokens into max-tokens. Names with a run of capitals carry a name tag.
+func kebab(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		if r >= 'A' && r <= 'Z' {
+			if i > 0 && (s[i-1] < 'A' || s[i-1] > 'Z') {
+				b.WriteByte('-')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func (s *Settings) field(k key) reflect.Value { return reflect.ValueOf(s).Elem().Field(k.index) }
+
+// check reports every fault of the settings at once, one message each. It is not named Validate: kong would call that before the file is read.
+func (s *Settings) check() error {
+	f := &faults{}
+	if len(s.Tasks) == 0 {
+		f.add("tasks: no task file given; try examples/arithmetic/tasks.jsonl")
+	}
+	s.validateCounts(f)
+	s.validateShares(f)
+	s.validateTimes(f)
+	s.validateServers(f)
+	for i, spec := range s.Reward {
+		if spec.Weight != nil && *spec.Weight < 0 {
+			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)
+		}
+	}
+	for _, stop := range s.Stop {
+		if stop == "" {
+			f.add("stop: a stop string must not be empty")
+		}
+	}
+	return f.err()
+}
+
+func (s *Settings) validateCounts(f *faults) {
+	for _, c := range []struct {
+		name  string
+		value int
+		least int
+	}{
+		{"samples", s.Samples, 1}, {"limit", s.Limit, 0}, {"offset", s.Offset, 0}, {"window", s.Window, 1}, {"rounds", s.Rounds, 1},
+		{"max-tokens", s.MaxTokens, 1}, {"max-episode-tokens", s.MaxEpisodeTokens, 0}, {"max-context", s.MaxContext, 0},
+		{"max-turns", s.MaxTurns, 0}, {"min-useful", s.MinUseful, 1}, {"concurrency", s.Concurrency, 0}, {"open-episodes", s.OpenEpisodes, 0},
+		{"kv-budget", s.KVBudget, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0},
+		{"max-observation", int(s.MaxObservation), 64}, {"part-bytes", int(s.PartBytes), 1}, {"row-group-bytes", int(s.RowGroupBytes), 1},
+	} {
+		if c.value < c.least {
+			f.add("%s: expected %d or more, found %d", c.name, c.least, c.value)
+		}
+	}
+	if s.MaxContext > 0 && s.MinUseful >= s.MaxContext {
+		f.add("min-useful: %d tokens leave no room for a prompt in max-context %d", s.MinUseful, s.MaxContext)
+	}
+	if s.TopK != nil && *s.TopK < -1 {
+		f.add("top-k: expected -1 (off) or more, found %d", *s.TopK)
+	}
+	if _, err := ladderOf(s); err != nil {
+		f.add("classes: %w", err)
+	}
+}
+
+func (s *Settings) validateShares(f *faults) {
+	within := func(name string, v *float64, low, high float64) {
+		switch {
+		case v == nil || *v >= low && *v <= high:
+		case high == math.MaxFloat64:
+			f.add("%s: expected %g or more, found %g", name, low, *v)
+		default:
+			f.add("%s: expected %g to %g, found %g", name, low, high, *v)
+		}
+	}
+	within("temperature", s.Temperature, 0, math.MaxFloat64)
+	within("top-p", s.TopP, 0, 1)
+	within("min-p", s.MinP, 0, 1)
+	within("engine-solve-rate", &s.EngineSolveRate, 0, 1)
+	within("stop-on-failed-share", &s.StopOnFailedShare, 0, 1)
+	if s.TopP != nil && *s.TopP == 0 {
+		f.add("top-p: 0 keeps no token; use a value over 0, or leave it out")
+	}
+	if !(s.EngineSpeed >= 0) {
+		f.add("engine-speed: expected 0 or more, found %g", s.EngineSpeed)
+	}
+}
+
+func (s *Settings) validateTimes(f *faults) {
+	for _, c := range []struct {
+		name  string
+		value time.Duration
+		zero  bool
+	}{
+		{"attempt-timeout", s.AttemptTimeout, false}, {"idle-timeout", s.IdleTimeout, false}, {"episode-timeout", s.EpisodeTimeout, true},
+		{"action-timeout", s.ActionTimeout, false}, {"score-timeout", s.ScoreTimeout, false}, {"drain-timeout", s.DrainTimeout, true},
+		{"server-idle", s.ServerIdle, false}, {"journal-sync", s.JournalSync, true}, {"max-part-age", s.MaxPartAge, false},
+	} {
+		if c.value < 0 || c.value == 0 && !c.zero {
+			f.add("%s: expected a time over 0, found %v", c.name, c.value)
+		}
+	}
+}
+
+func (s *Settings) validateServers(f *faults) {
+	checkKeyName(f, "api-key-env", s.APIKeyEnv)
+	seen := map[string]bool{}
+	for i, e := range s.Endpoint {
+		at := fmt.Sprintf("endpoint[%d]", i)
+		checkURL(f, at, e.URL)
+		if seen[e.URL] {
+			f.add("%s: %s is listed twice; give it a higher concurrency instead", at, e.URL)
+		}
+		seen[e.URL] = true
+		checkKeyName(f, at+": api-key-env", e.APIKeyEnv)
+		if e.Context < 0 || e.KVTokens < 0 || e.Concurrency < 0 {
+			f.add("%s: context, kv-tokens and concurrency must be 0 or more", at)
+		}
+	}
+}
+
+func checkURL(f *faults, at, raw string) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil: // the URL may hold a password: not repeated
+		f.add("%s: is no URL; expected e.g. http://host:8000/v1", at)
+	case u.User != nil:
+		f.add("%s: a user name or password in the URL would be stored; name a variable with api-key-env instead", at)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		f.add("%s: expected a URL such as http://host:8000/v1, found %q", at, raw)
+	}
+}
+
+// checkKeyName never repeats the value: it may be the key itself, put there by mistake.
+func checkKeyName(f *faults, at, name string) {
+	switch {
+	case name == "":
+	case !variableName.MatchString(name):
+		f.add("%s: expected the NAME of an environment variable, e.g. OPENAI_API_KEY; the key itself must not stand here (the value given is not shown)", at)
+	default:
+		if v, ok := os.LookupEnv(name); !ok || v == "" {
+			f.add("%s: the environment variable %s is not set", at, name)
+		}
+	}
+}
+
+// faults collects messages; err joins them.
+type faults struct{ list []error }
+
+func (f *faults) add(format string, args ...any) {
+	f.list = append(f.list, fmt.Errorf(format, args...))
+}
+func (f *faults) err() error { return errors.Join(f.list...) }
+
+// nearest returns the known name closest to a mistyped one, "" when none is close.
+func nearest(name string, known []string) string {
+	best, at := "", len(name)/3+2
+	for _, k := range known {
+		if d := distance(name, k); d < at {
+			best, at = k, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// didYouMean is the tail of an "unknown" message.
+func didYouMean(name string, known []string) string {
+	if n := nearest(name, known); n != "" {
+		return fmt.Sprintf("; did you mean %q?", n)
+	}
+	sorted := slices.Sorted(slices.Values(known))
+	return "; known: " + strings.Join(sorted, ", ")
+}

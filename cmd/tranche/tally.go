@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tranche/episode"
+)
+
+// tally counts what this invocation did, for the progress line and for the rates of the summary. What the dataset holds is
+// storage's to count; the two differ on a resumed run.
+type tally struct {
+	mu      sync.Mutex // guards everything below
+	done    int64      // rows written that did not fail
+	failed  int64      // failed rows written
+	tokens  int64      // generated tokens of the good rows, where the server told
+	unknown int64      // good rows whose generated tokens are unknown
+	reward  float64    // sum
+	scored  int64      // rows with a reward
+}
+
+// add counts one episode that is durable now.
+func (t *tally) add(e *episode.Episode) {
+	tokens, known := generated(e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	failed := e.Status == episode.StatusFailed
+	if failed {
+		t.failed++
+		return
+	}
+	t.done++
+	if known {
+		t.tokens += tokens
+	} else {
+		t.unknown++
+	}
+	if e.Verdict.Total != nil {
+		t.reward += *e.Verdict.Total
+		t.scored++
+	}
+}
+
+// read returns the counts of one instant into a snapshot.
+func (t *tally) read(s *snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.done, s.failed, s.tokens, s.unknown, s.reward, s.scored = t.done, t.failed, t.tokens, t.unknown, t.reward, t.scored
+}
+
+// generated is what the server says the episode generated, all turns; known only when every turn has a count.
+func generated(e *episode.Episode) (tokens int64, known bool) {
+	for _, t := range e.Turns {
+		if t.CompletionTokens == nil {
+			return 0, false
+		}
+		tokens += int64(*t.CompletionTokens)
+	}
+	return tokens, true
+}
+
+// countingSink counts what the sink below made durable.
+type countingSink struct {
+	episode.Sink
+	tally *tally
+}
+
+// Write passes the episode on.
+func (s *countingSink) Write(ctx context.Context, e *episode.Episode) error {
+	if err := s.Sink.Write(ctx, e); err != nil {
+		return withCode(codeDisk, err)
+	}
+	s.tally.add(e)
+	return nil
+}
+
+// meter counts the attempts at one endpoint in this invocation, told by the scheduler's trace.
+type meter struct {
+	name     string
+	inFlight atomic.Int64
+	good     atomic.Int64 // attempts that brought a reply
+	bad      atomic.Int64 // attempts that failed; cancelled ones count as neither
+	service  atomic.Int64 // nanoseconds of the good attempts
+}
+
+func (m *meter) launched() { m.inFlight.Add(1) }
+
+func (m *meter) settled(service time.Duration, f *episode.Fault) {
+	m.inFlight.Add(-1)
+	switch {
+	case f == nil:
+		m.good.Add(1)
+		m.service.Add(int64(service))
+	case f.Class != episode.ClassCancelled:
+		m.bad.Add(1)
+	}
+}

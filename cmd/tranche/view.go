@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tranche/storage"
+)
+
+type viewCmd struct {
+	Dir     string `arg:"" help:"Run directory; the run may be going on, or may have been killed."`
+	Episode string `placeholder:"ID" xor:"what" help:"Show the episode whose id begins so."`
+	Failed  bool   `xor:"what" help:"Show episodes that failed, with all their attempts."`
+	Best    bool   `xor:"what" help:"Show the episodes with the highest reward."`
+	Worst   bool   `xor:"what" help:"Show the episodes with the lowest reward; those without a verdict are left out."`
+	Limit   int    `short:"n" default:"0" placeholder:"N" help:"How many trajectories to show; alone: the first N. Default: 3."`
+	JSON    bool   `name:"json" help:"Print one JSON document: the summary, or the rows with every column."`
+}
+
+// Help is kong's long text of the command.
+func (viewCmd) Help() string {
+	return "Without a selector: the summary. With one: whole trajectories, message by message, with what each call cost, what each tool did, the rewards with their evidence, and faults with every attempt. Colours only on a terminal (NO_COLOR turns them off)."
+}
+
+const defaultShown = 3
+
+func (c *viewCmd) do(ctx context.Context, a *app) error {
+	if c.Limit < 0 {
+		return withCode(codeUsage, fmt.Errorf("--limit: expected 1 or more, found %d", c.Limit))
+	}
+	run, err := storage.OpenRun(c.Dir)
+	if err != nil {
+		if errors.Is(err, storage.ErrNotRun) {
+			return withCode(codeRefused, err)
+		}
+		return withCode(codeDisk, err)
+	}
+	if c.Episode == "" && !c.Failed && !c.Best && !c.Worst && c.Limit == 0 {
+		return c.summary(ctx, a, run)
+	}
+	rows, err := c.pick(ctx, run)
+	if err != nil {
+		return err
+	}
+	return c.show(a, rows)
+}
+
+// summary counts every row there is, in parts and in the journal.
+func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
+	var sum storage.Summary
+	err := eachRow(ctx, run, func(r *storage.Row) { sum.Add(r) })
+	if err != nil {
+		return err
+	}
+	r, err := c.report(sum)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.printJSON(document{sum, r})
+	}
+	return a.print(r.text(a.colour))
+}
+
+func (c *viewCmd) report(sum storage.Summary) (*report, error) {
+	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir)}
+	file, ok, err := readRunFile(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if !ok { // a dataset without its run.yaml is still readable
+		r.Total = sum.Rows
+		r.Notes = append(r.Notes, "there is no "+runFileName+": how many episodes the run was to have is not known")
+		return r, nil
+	}
+	s := &file.Settings
+	r.RunID, r.Model = file.RunID, joined(slices.Compact(modelsOf(s)))
+	r.Total = file.TasksCount * int64(s.Samples) * int64(s.Rounds)
+	r.Left = max(r.Total-sum.Rows, 0)
+	if file.Embedded {
+		r.Made = embeddedText
+	}
+	if r.Left == 0 {
+		r.State = stateComplete
+	} else {
+		r.Command = "tranche resume " + quoted(c.Dir)
+	}
+	return r, nil
+}
+
+// eachRow walks all rows; a canceled context ends it.
+func eachRow(ctx context.Context, run *storage.Run, do func(*storage.Row)) error {
+	for row, err := range run.Rows() {
+		switch {
+		case err != nil:
+			return withCode(codeDisk, err)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		do(row)
+	}
+	return nil
+}
+
+// pick returns the rows to show.
+func (c *viewCmd) pick(ctx context.Context, run *storage.Run) ([]*storage.Row, error) {
+	if c.Episode != "" {
+		row, err := run.Find(c.Episode)
+		switch {
+		case errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrAmbiguous):
+			return nil, withCode(codeUsage, err)
+		case err != nil:
+			return nil, withCode(codeDisk, err)
+		}
+		return []*storage.Row{row}, nil
+	}
+	top := selection{limit: c.Limit, before: c.order()}
+	if top.limit == 0 {
+		top.limit = defaultShown
+	}
+	err := eachRow(ctx, run, func(r *storage.Row) {
+		if c.wanted(r) {
+			top.add(r)
+		}
+	})
+	return top.rows, err
+}
+
+func (c *viewCmd) wanted(r *storage.Row) bool {
+	switch {
+	case c.Failed:
+		return or(r.Status, "") == "failed"
+	case c.Best, c.Worst:
+		return r.Reward != nil
+	}
+	return true
+}
+
+// order says which of two rows comes first; nil = the order of the dataset.
+func (c *viewCmd) order() func(a, b *storage.Row) bool {
+	switch {
+	case c.Best:
+		return func(a, b *storage.Row) bool { return *a.Reward > *b.Reward }
+	case c.Worst:
+		return func(a, b *storage.Row) bool { return *a.Reward < *b.Reward }
+	}
+	return nil
+}
+
+// selection keeps the first few rows by an order, so that a dataset of any size can be gone through.
+type selection struct {
+	limit  int
+	before func(a, b *storage.Row) bool
+	rows   []*storage.Row
+}
+
+func (s *selection) add(r *storage.Row) {
+	at := len(s.rows)
+	if s.before != nil {
+		for at > 0 && s.before(r, s.rows[at-1]) {
+			at--
+		}
+	}
+	if at >= s.limit {
+		return
+	}
+	s.rows = slices.Insert(s.rows, at, r)
+	s.rows = s.rows[:min(len(s.rows), s.limit)]
+}
+
+func (c *viewCmd) show(a *app, rows []*storage.Row) error {
+	if c.JSON {
+		if rows == nil {
+			rows = []*storage.Row{}
+		}
+		return a.printJSON(map[string]any{"episodes": rows})
+	}
+	if len(rows) == 0 {
+		return a.print("no such episode: nothing to show\n")
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		p := &printer{width: min(a.width(), 120), colour: a.colour}
+		p.trajectory(r)
+		b.WriteString(p.b.String())
+	}
+	return a.print(b.String())
+}
