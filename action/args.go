@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
 // schema is what a tool's arguments must fit, compiled once.
@@ -143,8 +145,8 @@ func wildNumber(v any) (string, bool) {
 			}
 		}
 	case map[string]any:
-		for _, x := range v {
-			if n, bad := wildNumber(x); bad {
+		for _, k := range slices.Sorted(maps.Keys(v)) { // the first in a fixed order: replies alike are answered alike
+			if n, bad := wildNumber(v[k]); bad {
 				return n, true
 			}
 		}
@@ -166,6 +168,10 @@ func isWild(n string) bool {
 
 // schemaFaults lists what the check found, in a fixed order: the library walks objects in map order.
 func schemaFaults(err error) string {
+	var invalid *jsonschema.ValidationError
+	if errors.As(err, &invalid) {
+		sortNames(invalid)
+	}
 	lines := strings.Split(err.Error(), "\n")[1:] // the first names our own URL of the schema
 	for i, l := range lines {
 		l = strings.TrimPrefix(strings.TrimSpace(l), "- ")
@@ -177,6 +183,16 @@ func schemaFaults(err error) string {
 		lines = append(lines[:maxSchemaFaults], "…")
 	}
 	return strings.Join(lines, "; ")
+}
+
+// sortNames puts the names that one fault lists in order.
+func sortNames(e *jsonschema.ValidationError) {
+	if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+		slices.Sort(extra.Properties)
+	}
+	for _, cause := range e.Causes {
+		sortNames(cause)
+	}
 }
 
 func shown(text string) string { return "\nyou wrote: " + clip(text, maxShownArgs) }

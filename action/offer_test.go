@@ -192,6 +192,25 @@ func TestCheckArgs(t *testing.T) {
 	}
 }
 
+// The library walks objects in map order; what the model is told must not depend on it.
+func TestFaultsAreToldInOneOrder(t *testing.T) {
+	s, err := compile(json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"},"o":{"anyOf":[{"type":"string"},{"type":"null"}]}},"additionalProperties":false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{
+		`{"n":"a","o":1,"x":1,"y":2,"z":3,"w":4}`,
+		`{"b":1e99999,"a":1e88888,"c":1e77777}`,
+	} {
+		_, first := checkArgs(raw, []*schema{s})
+		for range 50 {
+			if _, again := checkArgs(raw, []*schema{s}); first == nil || again.Error() != first.Error() {
+				t.Fatalf("got %v\nthen %v", first, again)
+			}
+		}
+	}
+}
+
 func FuzzCheckArgs(f *testing.F) {
 	s, err := compile(json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","minimum":3},"a":{"uniqueItems":true}}}`))
 	if err != nil {

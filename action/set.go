@@ -23,6 +23,8 @@ type Set struct {
 	going  map[string]struct{} // ids of actions that have not ended, abandoned ones included; guarded by mu
 }
 
+var _ episode.Actor = (*Set)(nil)
+
 // maxOffers bounds the cache of offers. Sets in use have few kinds of task or one a task; the latter gain nothing from it.
 const maxOffers = 1024
 

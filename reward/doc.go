@@ -1,0 +1,11 @@
+// Package reward turns a closed episode into numbers: each grader of the run gives one component, and a declared rule makes
+// the total of them.
+//
+// A Scorer is an episode.Scorer. "No verdict" and zero are two things: a component has a score only when a grader really
+// judged the answer. A task without ground truth, a ground truth that cannot be read, an episode that failed, a grader that
+// fails, panics or does not end: all these leave the score nil, with the reason in the outcome. An episode whose model said
+// nothing is judged: it scores 0.
+//
+// It runs no code that a model wrote and asks no model; it never changes an episode and never retries. Open scorer.go
+// first, then number.go, which holds the rules of what counts as a number in an answer.
+package reward

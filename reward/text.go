@@ -1,0 +1,188 @@
+package reward
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// What Spec.Normalize may name.
+const (
+	trim   = "trim"
+	lower  = "lower"
+	spaces = "spaces"
+)
+
+func normalize(s string, how []string) string {
+	for _, h := range how {
+		switch h {
+		case trim:
+			s = strings.TrimSpace(s)
+		case lower:
+			s = strings.ToLower(s)
+		case spaces:
+			s = collapse(s)
+		}
+	}
+	return s
+}
+
+// collapse makes one space of each run of white space, also of one at an end: taking those away is trim's business.
+func collapse(s string) string {
+	var out strings.Builder
+	out.Grow(len(s))
+	gap := false
+	for _, r := range s {
+		if strings.ContainsRune(" \t\n\v\f\r\u0085\u00a0\u2009\u202f", r) {
+			gap = true
+			continue
+		}
+		if gap {
+			out.WriteByte(' ')
+			gap = false
+		}
+		out.WriteRune(r)
+	}
+	if gap {
+		out.WriteByte(' ')
+	}
+	return out.String()
+}
+
+// answerPart is where an answer stands in a text: the rest of the line after the last marker (the next line, when nothing
+// follows it there), else the last \boxed{}, else all of it.
+func answerPart(text, marker string) (part, where string) {
+	if i := strings.LastIndex(text, marker); i >= 0 {
+		return firstLine(text[i+len(marker):]), fmt.Sprintf(" after %q", marker)
+	}
+	if inside, ok := boxed(text); ok {
+		return inside, ` in \boxed{}`
+	}
+	return text, ""
+}
+
+// firstLine is the first line with anything on it.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// boxed is what the last \boxed{…} of a text holds; one that is never closed holds the rest.
+func boxed(text string) (string, bool) {
+	const open = `\boxed{`
+	i := strings.LastIndex(text, open)
+	if i < 0 {
+		return "", false
+	}
+	inside, depth := text[i+len(open):], 1
+	for j := 0; j < len(inside); j++ {
+		switch inside[j] {
+		case '\\':
+			j++ // \{ and \} are text
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return inside[:j], true
+			}
+		}
+	}
+	return inside, true
+}
+
+// exact: the answer is the ground truth, both taken from where they stand in their text and normalised.
+type exact struct {
+	marker    string
+	normalize []string
+}
+
+func (exact) ID() string { return "exact/1" }
+
+func (g exact) Grade(_ context.Context, in Input) (Finding, error) {
+	stated, err := truth(in.Task)
+	if err != nil {
+		return Finding{}, err
+	}
+	want, _ := answerPart(stated, g.marker)
+	if want = normalize(want, g.normalize); want == "" {
+		return Finding{}, &Unjudged{BadTruth, fmt.Sprintf("nothing is left of %q", clip(stated))}
+	}
+	if f, silent := silence(in); silent {
+		return f, nil
+	}
+	got, where := answerPart(in.Text, g.marker)
+	got = normalize(got, g.normalize)
+	return grade(got == want, "%q%s, want %q", clipTo(got, 80), where, clipTo(want, 80)), nil
+}
+
+// contains: the ground truth is somewhere in the text, as a plain substring after both were normalised.
+type contains struct{ normalize []string }
+
+func (contains) ID() string { return "contains/1" }
+
+func (g contains) Grade(_ context.Context, in Input) (Finding, error) {
+	stated, err := truth(in.Task)
+	if err != nil {
+		return Finding{}, err
+	}
+	if f, silent := silence(in); silent {
+		return f, nil
+	}
+	want := normalize(stated, g.normalize)
+	i := strings.Index(normalize(in.Text, g.normalize), want)
+	if i < 0 {
+		return grade(false, "%q is not in the text", clipTo(want, 80)), nil
+	}
+	return grade(true, "%q is at byte %d", clipTo(want, 80), i), nil
+}
+
+// match: the text matches a regular expression. Go's engine takes time in proportion to the text, whatever the pattern.
+type match struct{ fixed *regexp.Regexp } // nil = the task's ground truth is the pattern
+
+func newMatch(pattern string) match {
+	if pattern == "" {
+		return match{}
+	}
+	return match{regexp.MustCompile(pattern)} // Validate has compiled it
+}
+
+func (match) ID() string { return "regex/1" }
+
+func (g match) Grade(_ context.Context, in Input) (Finding, error) {
+	re := g.fixed
+	if re == nil {
+		stated, err := truth(in.Task)
+		if err != nil {
+			return Finding{}, err
+		}
+		if re, err = regexp.Compile(stated); err != nil {
+			return Finding{}, &Unjudged{BadTruth, err.Error()}
+		}
+	}
+	if f, silent := silence(in); silent {
+		return f, nil
+	}
+	at := re.FindStringIndex(in.Text)
+	if at == nil {
+		return grade(false, "no match of %s", clipTo(re.String(), 80)), nil
+	}
+	return grade(true, "%q at byte %d", clipTo(in.Text[at[0]:at[1]], 80), at[0]), nil
+}
+
+const maxEvidence = 200 // bytes
+
+func clip(s string) string { return clipTo(s, maxEvidence) }
+
+// clipTo shortens s to at most limit bytes, at a rune, and shows that it did.
+func clipTo(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len("…")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
