@@ -11,46 +11,64 @@ import (
 // It is immutable and safe for concurrent use.
 type Tokenizer struct {
 	pieces []string
-	first  [256]int32       // node reached by a first byte
-	edges  map[uint32]int32 // node<<8 | byte → node
-	ends   []int32          // token that ends at a node, -1 for none
+	// A trie over the pieces. Its first two levels are one table, since most of a text is decided there; node 0 = none.
+	pairs []int32 // first byte<<8 | second byte → node
+	nodes []node
+}
+
+type node struct {
+	token int32 // that ends here, -1 for none
+	edges []edge
+}
+
+type edge struct {
+	by byte
+	to int32
 }
 
 // NewTokenizer builds the tokenizer; every instance is equal.
 func NewTokenizer() *Tokenizer {
-	t := &Tokenizer{pieces: vocabulary(), edges: make(map[uint32]int32, 16384), ends: []int32{-1}}
+	t := &Tokenizer{pieces: vocabulary(), pairs: make([]int32, 1<<16), nodes: make([]node, 1, 8192)}
 	for id, p := range t.pieces {
-		if id := int32(id); id < imStart || id >= firstWord {
-			t.plant(p, id)
+		if len(p) > 1 && !special(int32(id)) {
+			t.plant(p, int32(id))
 		}
 	}
 	return t
 }
 
 func (t *Tokenizer) plant(piece string, id int32) {
-	var node int32
-	for i := range len(piece) {
-		next := t.follow(node, piece[i])
-		if next == 0 {
-			next = int32(len(t.ends))
-			t.ends = append(t.ends, -1)
-			if node == 0 {
-				t.first[piece[i]] = next
-			} else {
-				t.edges[uint32(node)<<8|uint32(piece[i])] = next
-			}
-		}
-		node = next
+	at := &t.pairs[pair(piece)]
+	if *at == 0 {
+		*at = t.grow()
 	}
-	t.ends[node] = id
+	n := *at
+	for i := 2; i < len(piece); i++ {
+		next := t.follow(n, piece[i])
+		if next == 0 {
+			next = t.grow()
+			t.nodes[n].edges = append(t.nodes[n].edges, edge{piece[i], next})
+		}
+		n = next
+	}
+	t.nodes[n].token = id
 }
 
-// follow returns the node after one more byte, 0 for none (nothing leads back to the root).
-func (t *Tokenizer) follow(node int32, b byte) int32 {
-	if node == 0 {
-		return t.first[b]
+func (t *Tokenizer) grow() int32 {
+	t.nodes = append(t.nodes, node{token: -1})
+	return int32(len(t.nodes) - 1)
+}
+
+func pair(s string) int { return int(s[0])<<8 | int(s[1]) }
+
+// follow returns the node after one more byte, 0 for none.
+func (t *Tokenizer) follow(n int32, b byte) int32 {
+	for _, e := range t.nodes[n].edges {
+		if e.by == b {
+			return e.to
+		}
 	}
-	return t.edges[uint32(node)<<8|uint32(b)]
+	return 0
 }
 
 // Size is the number of tokens; valid ids are 0 … Size-1.
@@ -97,18 +115,22 @@ func (t *Tokenizer) appendPlain(ids []int32, text string) []int32 {
 	return ids
 }
 
-// longest returns the longest token that text begins with. Every single byte is a token, so there always is one.
+// longest returns the longest token that text begins with. Every single byte is a token, its id the byte, so there always is
+// one.
 func (t *Tokenizer) longest(text string) (id int32, n int) {
-	node := t.first[text[0]]
-	id, n = t.ends[node], 1
-	for i := 1; i < len(text); i++ {
-		node = t.edges[uint32(node)<<8|uint32(text[i])]
-		if node == 0 {
+	id, n = int32(text[0]), 1
+	if len(text) < 2 {
+		return id, n
+	}
+	at := t.pairs[pair(text)]
+	for i := 2; at != 0; i++ {
+		if token := t.nodes[at].token; token >= 0 {
+			id, n = token, i
+		}
+		if i == len(text) {
 			break
 		}
-		if e := t.ends[node]; e >= 0 {
-			id, n = e, i+1
-		}
+		at = t.follow(at, text[i])
 	}
 	return id, n
 }
