@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// A journal segment is segmentMagic and then frames, each
+//
+//	length  uint32 little endian   bytes of the payload
+//	crc     uint32 little endian   CRC-32C of length, kind and payload
+//	kind    byte                   frameRow
+//	payload length bytes
+const (
+	segmentMagic = "tranche journal1"
+	frameHead    = 9
+	frameRow     = byte(1)
+	maxPayload   = 1 << 30
+)
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+func frameCRC(length []byte, kind byte, payload []byte) uint32 {
+	c := crc32.Update(0, castagnoli(), length)
+	c = crc32.Update(c, castagnoli(), []byte{kind})
+	return crc32.Update(c, castagnoli(), payload)
+}
+
+// appendFrame frames a payload that fill appends to the buffer it is given.
+func appendFrame(dst []byte, kind byte, fill func([]byte) ([]byte, error)) ([]byte, error) {
+	start := len(dst)
+	dst = append(dst, make([]byte, frameHead)...)
+	dst, err := fill(dst)
+	if err != nil {
+		return nil, err
+	}
+	n := len(dst) - start - frameHead
+	if n > maxPayload {
+		return nil, fmt.Errorf("a record of %d bytes: the most a journal record holds is %d", n, maxPayload)
+	}
+	head := dst[start : start+frameHead]
+	binary.LittleEndian.PutUint32(head, uint32(n))
+	head[8] = kind
+	binary.LittleEndian.PutUint32(head[4:], frameCRC(head[:4], kind, dst[start+frameHead:]))
+	return dst, nil
+}
+
+// parseFrame splits a whole frame.
+func parseFrame(frame []byte) (kind byte, payload []byte, err error) {
+	if len(frame) < frameHead {
+		return 0, nil, fmt.Errorf("%d bytes are no frame", len(frame))
+	}
+	n := binary.LittleEndian.Uint32(frame)
+	kind, payload = frame[8], frame[frameHead:]
+	if int64(n) != int64(len(payload)) {
+		return 0, nil, fmt.Errorf("the frame says %d bytes and has %d", n, len(payload))
+	}
+	if frameCRC(frame[:4], kind, payload) != binary.LittleEndian.Uint32(frame[4:]) {
+		return 0, nil, fmt.Errorf("checksum mismatch")
+	}
+	return kind, payload, nil
+}
+
+// gap is a stretch of a segment that holds no valid frame.
+type gap struct {
+	offset, bytes int64
+	torn          bool // nothing valid follows: the tail of a write that a crash cut
+}
+
+// scanFrames calls each for every valid frame of a segment of that size, in order, and returns the stretches between that are
+// not valid. frame is only valid during the call. A read error, or each's, ends the scan.
+func scanFrames(r io.ReaderAt, size int64, each func(offset int64, frame []byte) error) ([]gap, error) {
+	var gaps []gap
+	offset := int64(len(segmentMagic))
+	if !hasMagic(r, size) {
+		next := findFrame(r, 0, size)
+		gaps = append(gaps, gap{0, next - 0, next == size})
+		offset = next
+	}
+	for offset < size {
+		end, err := scanRun(r, offset, size, each)
+		if err != nil {
+			return gaps, err
+		}
+		if end == size {
+			break
+		}
+		next := findFrame(r, end+1, size)
+		gaps = append(gaps, gap{end, next - end, next == size})
+		offset = next
+	}
+	return gaps, nil
+}
+
+func hasMagic(r io.ReaderAt, size int64) bool {
+	b := make([]byte, len(segmentMagic))
+	if size < int64(len(b)) {
+		return false
+	}
+	_, err := r.ReadAt(b, 0)
+	return err == nil && string(b) == segmentMagic
+}
+
+// scanRun reads valid frames from offset on and returns where they end: at size, or at the first invalid one.
+func scanRun(r io.ReaderAt, offset, size int64, each func(int64, []byte) error) (int64, error) {
+	in := bufio.NewReaderSize(io.NewSectionReader(r, offset, size-offset), 1<<20)
+	var frame []byte
+	for offset < size {
+		head, err := in.Peek(frameHead)
+		if err == io.EOF {
+			return offset, nil
+		}
+		if err != nil {
+			return offset, err
+		}
+		n := int64(binary.LittleEndian.Uint32(head)) + frameHead
+		if n > size-offset || n > maxPayload+frameHead {
+			return offset, nil
+		}
+		frame = grow(frame, int(n))
+		if _, err := io.ReadFull(in, frame); err != nil {
+			return offset, err
+		}
+		if _, _, err := parseFrame(frame); err != nil {
+			return offset, nil
+		}
+		if err := each(offset, frame); err != nil {
+			return offset, err
+		}
+		offset += n
+	}
+	return offset, nil
+}
+
+// findFrame returns the offset of the first valid row frame at or after from, or size. It runs only over damage, so a plain
+// search is good enough: a candidate must name a known kind and fit, and then its checksum decides.
+func findFrame(r io.ReaderAt, from, size int64) int64 {
+	const window = 1 << 20
+	buf := make([]byte, window+frameHead)
+	for base := from; base < size; base += window {
+		n, _ := r.ReadAt(buf[:min(int64(len(buf)), size-base)], base)
+		for i := 0; i+frameHead <= n && i < window; i++ {
+			if buf[i+8] != frameRow {
+				continue
+			}
+			length := int64(binary.LittleEndian.Uint32(buf[i:])) + frameHead
+			at := base + int64(i)
+			if length > frameHead && length <= size-at && validAt(r, at, length) {
+				return at
+			}
+		}
+	}
+	return size
+}
+
+func validAt(r io.ReaderAt, at, length int64) bool {
+	frame := make([]byte, length)
+	if _, err := r.ReadAt(frame, at); err != nil {
+		return false
+	}
+	_, _, err := parseFrame(frame)
+	return err == nil
+}
+
+func grow(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n, n+n/4)
+	}
+	return b[:n]
+}

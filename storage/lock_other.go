@@ -1,0 +1,13 @@
+//go:build !unix
+
+package storage
+
+import (
+	"errors"
+	"io"
+)
+
+// lockFile refuses: without a lock two processes could write one run, and this system has no flock.
+func lockFile(string) (io.Closer, error) {
+	return nil, errors.New("run directories cannot be locked on this system: " + errors.ErrUnsupported.Error())
+}

@@ -1,0 +1,274 @@
+package storage
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+)
+
+const (
+	// Parquet pages are cut only between Write calls, so the writer is fed small batches: rows, or bytes for long rows.
+	batchRows  = 16
+	batchBytes = 1 << 20
+	pageBytes  = 256 << 10
+)
+
+// partWriter builds one Parquet file under a temporary name. Nobody sees it before publish.
+type partWriter struct {
+	fs     fileSystem
+	dir    string // run directory
+	part   Part
+	temp   string
+	file   file
+	buffer *bufio.Writer
+	sum    hash.Hash
+	out    *parquet.GenericWriter[Row]
+	batch  []Row
+	queued int64 // raw bytes in batch
+	open   bool  // the row group has rows
+	ids    []key // of all rows, to check what was written
+}
+
+func newPartWriter(fsys fileSystem, dir, name string) (*partWriter, error) {
+	folder, base := filepath.Split(filepath.FromSlash(name))
+	// The temporary name has no .parquet at its end: a reader that globs must not find it.
+	temp := filepath.Join(dir, folder, tempPrefix+strings.TrimSuffix(base, ".parquet"))
+	f, err := fsys.Create(temp)
+	if err != nil {
+		return nil, fmt.Errorf("begin part %s: %w", name, err)
+	}
+	w := &partWriter{fs: fsys, dir: dir, temp: temp, file: f, sum: sha256.New(),
+		part: Part{Path: name, SchemaVersion: SchemaVersion}}
+	w.buffer = bufio.NewWriterSize(io.MultiWriter(f, w.sum), 256<<10)
+	w.out = parquet.NewGenericWriter[Row](w.buffer, partOptions()...)
+	return w, nil
+}
+
+// partOptions are the encodings that docs/format.md names. Free text and token columns carry no min and max: nobody looks
+// for a message by range, and the footer would hold whole texts.
+func partOptions() []parquet.WriterOption {
+	options := []parquet.WriterOption{
+		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}),
+		parquet.PageBufferSize(pageBytes),
+		parquet.CreatedBy("tranche", "", ""),
+		parquet.BloomFilters(parquet.SplitBlockFilter(10, "task_id"), parquet.SplitBlockFilter(10, "episode_id")),
+		parquet.KeyValueMetadata("tranche.schema_version", fmt.Sprint(SchemaVersion)),
+	}
+	for _, path := range parquet.SchemaOf(Row{}).Columns() {
+		if unbounded(path) {
+			options = append(options, parquet.SkipPageBounds(path...), parquet.SkipPageStatistics(path...))
+		}
+	}
+	return options
+}
+
+func unbounded(path []string) bool {
+	switch path[0] {
+	case "messages", "tools", "token_ids", "loss_mask", "logprobs", "actions", "rewards", "fault_detail", "fault_attempts",
+		"partial", "submitted", "sampling", "reward_model", "extra_info":
+		return true
+	}
+	return false
+}
+
+// add appends one row to the open row group. The row must not change afterwards.
+func (w *partWriter) add(r *Row) error {
+	n := r.rawBytes()
+	w.batch = append(w.batch, *r)
+	w.queued += n
+	w.part.note(r, n)
+	w.ids = append(w.ids, keyOf(r.EpisodeID))
+	w.open = true
+	if len(w.batch) >= batchRows || w.queued >= batchBytes {
+		return w.write()
+	}
+	return nil
+}
+
+func (p *Part) note(r *Row, raw int64) {
+	id := r.EpisodeID
+	if p.Rows == 0 {
+		p.FirstEpisode, p.MinEpisode = id, id
+	}
+	p.LastEpisode = id
+	p.MinEpisode, p.MaxEpisode = min(p.MinEpisode, id), max(p.MaxEpisode, id)
+	p.Rows++
+	p.RawBytes += raw
+}
+
+func (w *partWriter) write() error {
+	if _, err := w.out.Write(w.batch); err != nil {
+		return fmt.Errorf("write part %s: %w", w.part.Path, err)
+	}
+	clear(w.batch)
+	w.batch, w.queued = w.batch[:0], 0
+	return nil
+}
+
+// endRowGroup closes the open row group, if it has rows.
+func (w *partWriter) endRowGroup() error {
+	if !w.open {
+		return nil
+	}
+	w.open = false
+	if err := w.write(); err != nil {
+		return err
+	}
+	if err := w.out.Flush(); err != nil {
+		return fmt.Errorf("close a row group of %s: %w", w.part.Path, err)
+	}
+	w.part.RowGroups++
+	return nil
+}
+
+// publish makes the file whole and durable, reads it back, and gives it its name. It is in the dataset when a manifest lists it.
+func (w *partWriter) publish() (Part, error) {
+	err := w.finish()
+	if err == nil {
+		err = verifyPart(w.fs, w.temp, w.part, w.ids)
+	}
+	if err != nil {
+		w.abandon()
+		return Part{}, err
+	}
+	to := filepath.Join(w.dir, filepath.FromSlash(w.part.Path))
+	if err := w.fs.Rename(w.temp, to); err != nil {
+		return Part{}, fmt.Errorf("publish part %s: %w", w.part.Path, err)
+	}
+	if err := w.fs.SyncDir(filepath.Dir(to)); err != nil {
+		return Part{}, fmt.Errorf("publish part %s: %w", w.part.Path, err)
+	}
+	return w.part, nil
+}
+
+func (w *partWriter) finish() error {
+	if err := w.endRowGroup(); err != nil {
+		return err
+	}
+	err := w.out.Close()
+	err = cmp.Or(err, w.buffer.Flush())
+	err = cmp.Or(err, w.file.Sync())
+	if err != nil {
+		return fmt.Errorf("finish part %s: %w", w.part.Path, err)
+	}
+	info, err := w.file.Stat()
+	if err != nil {
+		return fmt.Errorf("finish part %s: %w", w.part.Path, err)
+	}
+	w.part.Bytes = info.Size()
+	w.part.SHA256 = hex.EncodeToString(w.sum.Sum(nil))
+	w.part.Published = time.Now().UTC().Truncate(time.Millisecond)
+	if err := w.file.Close(); err != nil {
+		return fmt.Errorf("finish part %s: %w", w.part.Path, err)
+	}
+	return nil
+}
+
+// abandon removes what was begun. Its own failure does not matter: Open sweeps temporary files.
+func (w *partWriter) abandon() {
+	_ = w.file.Close()
+	_ = w.fs.Remove(w.temp)
+}
+
+// verifyPart reads a finished file back: its footer, its number of rows, that the four token columns have equally many values,
+// and which episodes it holds, in order.
+func verifyPart(fsys fileSystem, name string, want Part, ids []key) error {
+	fail := func(err error) error { return fmt.Errorf("read part %s back: %w", want.Path, err) }
+	f, err := fsys.Open(name)
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close()
+	pf, err := openParquet(f)
+	if err != nil {
+		return fail(err)
+	}
+	if pf.NumRows() != want.Rows || len(pf.RowGroups()) != want.RowGroups {
+		return fail(fmt.Errorf("it has %d rows in %d row groups, written were %d in %d", pf.NumRows(), len(pf.RowGroups()), want.Rows, want.RowGroups))
+	}
+	if err := equalLengths(pf); err != nil {
+		return fail(err)
+	}
+	var got []key
+	err = eachRow(pf, func(d *idOnly) error { got = append(got, keyOf(d.EpisodeID)); return nil })
+	if err == nil && !slices.Equal(got, ids) {
+		err = errors.New("its episodes are not the ones that were written")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+type idOnly struct {
+	EpisodeID string `parquet:"episode_id"`
+}
+
+func equalLengths(pf *parquet.File) error {
+	for i, g := range pf.Metadata().RowGroups {
+		count := map[string]int64{}
+		for _, c := range g.Columns {
+			switch top := c.MetaData.PathInSchema[0]; top {
+			case "token_ids", "loss_mask", "logprobs", "versions":
+				count[top] = c.MetaData.NumValues
+			}
+		}
+		n := count["token_ids"]
+		if count["loss_mask"] != n || count["logprobs"] != n || count["versions"] != n {
+			return fmt.Errorf("row group %d has token columns of unequal length: %v", i, count)
+		}
+	}
+	return nil
+}
+
+func openParquet(f file) (*parquet.File, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return parquet.OpenFile(f, info.Size())
+}
+
+// eachRow reads the columns that T names, a few rows at a time. The row is only valid during the call; what it points to stays.
+func eachRow[T any](pf *parquet.File, do func(*T) error) error {
+	in := parquet.NewGenericReader[T](pf)
+	defer in.Close()
+	batch := make([]T, batchRows)
+	for {
+		clear(batch)
+		n, err := readBatch(in, batch)
+		for i := range n {
+			if err := do(&batch[i]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readBatch turns a panic of the decoder into an error: broken pages behind an intact footer are a damaged file, not a bug here.
+func readBatch[T any](in *parquet.GenericReader[T], batch []T) (n int, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			n, err = 0, fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	return in.Read(batch)
+}

@@ -1,0 +1,375 @@
+package storage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// Run reads a run directory. It takes no lock: another process may be writing it.
+type Run struct {
+	dir string
+	fs  fileSystem
+}
+
+// OpenRun checks that dir is a run directory; ErrNotRun when it is not.
+func OpenRun(dir string) (*Run, error) {
+	r := &Run{dir: dir, fs: disk{}}
+	if _, err := r.Manifest(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Manifest reads what is published at this moment.
+func (r *Run) Manifest() (Manifest, error) { return loadManifest(r.fs, r.dir) }
+
+// errStop ends a walk that the caller of an iterator left.
+var errStop = errors.New("stopped")
+
+// Rows yields every row once: parts, then failures, then what is in the journal only, incomplete groups included. Rows that
+// a writer adds meanwhile are yielded too, as long as the iteration runs. A yielded row is the caller's. The first error
+// ends the iteration; the row is nil then.
+func (r *Run) Rows() iter.Seq2[*Row, error] {
+	return func(yield func(*Row, error) bool) {
+		w := walk[Row]{run: r, seen: map[key]struct{}{}, id: func(row *Row) string { return row.EpisodeID },
+			failed: (*Row).failed,
+			decode: decodeRow,
+			yield:  func(row *Row) bool { c := *row; return yield(&c, nil) }}
+		if err := w.all(); err != nil && !errors.Is(err, errStop) {
+			yield(nil, fmt.Errorf("read run %s: %w", r.dir, err))
+		}
+	}
+}
+
+// Summary counts the rows of this moment from their few columns.
+func (r *Run) Summary() (Summary, error) {
+	var s Summary
+	w := walk[digest]{run: r, seen: map[key]struct{}{}, id: func(d *digest) string { return d.EpisodeID },
+		failed: (*digest).failed,
+		decode: func(payload []byte) (*digest, error) {
+			row, err := decodeRow(payload)
+			if err != nil {
+				return nil, err
+			}
+			d := digestOf(row)
+			return &d, nil
+		},
+		yield: func(d *digest) bool { s.add(d); return true }}
+	if err := w.all(); err != nil {
+		return s, fmt.Errorf("read run %s: %w", r.dir, err)
+	}
+	return s.clone(), nil
+}
+
+// walk visits every key of a run once while the run may be written. T names the columns that are read.
+//
+// Rows move from the journal into parts under its feet. It therefore notes the manifest, indexes the journal, reads the parts,
+// reads the journal, and begins again with what is new until the manifest stood still; keys already seen are passed over.
+type walk[T any] struct {
+	run    *Run
+	seen   map[key]struct{}
+	id     func(*T) string
+	failed func(*T) bool
+	decode func(payload []byte) (*T, error)
+	yield  func(*T) bool
+}
+
+func (w *walk[T]) all() error {
+	read := map[string]bool{}
+	for {
+		m, err := w.run.Manifest()
+		if err != nil {
+			return err
+		}
+		err = w.once(m, read)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		after, merr := w.run.Manifest()
+		if merr != nil {
+			return merr
+		}
+		if after.Generation == m.Generation {
+			return err // nil, or a file that really is missing
+		}
+	}
+}
+
+func (w *walk[T]) once(m Manifest, read map[string]bool) error {
+	segments, err := openJournal(w.run.fs, w.run.dir, m.FirstSegment)
+	defer func() {
+		for _, s := range segments {
+			_ = s.file.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	journal, err := indexJournal(segments)
+	if err != nil {
+		return err
+	}
+	for _, p := range m.files() {
+		if read[p.Path] {
+			continue
+		}
+		if err := w.part(p, journal); err != nil {
+			return err
+		}
+		read[p.Path] = true
+	}
+	return w.journal(journal)
+}
+
+func (w *walk[T]) part(p Part, journal map[key]record) error {
+	f, err := w.run.fs.Open(filepath.Join(w.run.dir, filepath.FromSlash(p.Path)))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	pf, err := openParquet(f)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+	}
+	err = eachRow(pf, func(row *T) error {
+		k := keyOf(w.id(row))
+		if _, newer := journal[k]; newer && w.failed(row) {
+			return nil // the journal holds its retry
+		}
+		return w.visit(k, row)
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+	}
+	return err
+}
+
+func (w *walk[T]) visit(k key, row *T) error {
+	if _, ok := w.seen[k]; ok {
+		return nil
+	}
+	w.seen[k] = struct{}{}
+	if !w.yield(row) {
+		return errStop
+	}
+	return nil
+}
+
+func (w *walk[T]) journal(journal map[key]record) error {
+	rows := make([]record, 0, len(journal))
+	for _, rec := range journal {
+		rows = append(rows, rec)
+	}
+	slices.SortFunc(rows, bySeq)
+	var buf []byte
+	for _, rec := range rows {
+		if _, ok := w.seen[rec.key]; ok {
+			continue
+		}
+		frame, err := rec.seg.readFrame(rec, buf)
+		if err != nil {
+			return err
+		}
+		buf = frame
+		row, err := w.decode(frame[frameHead:])
+		if err != nil {
+			return fmt.Errorf("%s at byte %d: %w", rec.seg.path, rec.offset, err)
+		}
+		if err := w.visit(rec.key, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexJournal finds the latest record of each key. What is torn or damaged is not there; Open reports it.
+func indexJournal(segments []*segment) (map[key]record, error) {
+	index := map[key]record{}
+	for _, s := range segments {
+		_, err := scanFrames(s.file, s.bytes, func(offset int64, frame []byte) error {
+			seq, k, err := payloadKey(frame[frameHead:])
+			if err != nil {
+				return err
+			}
+			if old, ok := index[k]; !ok || seq >= old.seq {
+				index[k] = record{key: k, seq: seq, seg: s, offset: offset, bytes: int64(len(frame))}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read journal %s: %w", s.path, err)
+		}
+	}
+	return index, nil
+}
+
+// Find returns the row of an episode by its id, or by a prefix of the id that no other episode shares. Errors: ErrNotFound,
+// ErrAmbiguous.
+func (r *Run) Find(prefix string) (*Row, error) {
+	m, err := r.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	row, err := r.findOnce(m, prefix)
+	if err == nil {
+		return row, nil
+	}
+	// The row may have moved from the journal to a part while we looked.
+	if after, merr := r.Manifest(); merr == nil && after.Generation != m.Generation {
+		row, err = r.findOnce(after, prefix)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("episode %q in run %s: %w", prefix, r.dir, err)
+	}
+	return row, nil
+}
+
+// hit is a row that was found: its id, and how to read the rest.
+type hit struct {
+	id   string
+	read func() (*Row, error)
+}
+
+func (r *Run) findOnce(m Manifest, prefix string) (*Row, error) {
+	hits, err := r.findInJournal(m, prefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range m.files() {
+		if p.Rows == 0 || prefix > p.MaxEpisode || (prefix < p.MinEpisode && !strings.HasPrefix(p.MinEpisode, prefix)) {
+			continue
+		}
+		more, err := r.findInPart(p, prefix)
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, more...)
+	}
+	return pick(hits, prefix)
+}
+
+// pick chooses the one row that is meant. An exact id wins over longer ones; the journal's row comes first and wins over a
+// published one of the same id, which it replaces.
+func pick(hits []hit, prefix string) (*Row, error) {
+	ids := map[string]bool{}
+	for _, h := range hits {
+		if h.id == prefix {
+			return h.read()
+		}
+		ids[h.id] = true
+	}
+	switch len(ids) {
+	case 0:
+		return nil, ErrNotFound
+	case 1:
+		return hits[0].read()
+	}
+	return nil, fmt.Errorf("%w: %s", ErrAmbiguous, strings.Join(someKeys(ids, 5), ", "))
+}
+
+func someKeys(ids map[string]bool, most int) []string {
+	var out []string
+	for id := range ids {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	if len(out) > most {
+		out = append(out[:most], "…")
+	}
+	return out
+}
+
+func (r *Run) findInJournal(m Manifest, prefix string) ([]hit, error) {
+	segments, err := openJournal(r.fs, r.dir, m.FirstSegment)
+	defer func() {
+		for _, s := range segments {
+			_ = s.file.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	type latest struct {
+		seq uint64
+		row *Row
+	}
+	rows := map[key]latest{}
+	for _, s := range segments {
+		_, err := scanFrames(s.file, s.bytes, func(_ int64, frame []byte) error {
+			seq, k, err := payloadKey(frame[frameHead:])
+			if err != nil {
+				return err
+			}
+			row, err := decodeRow(frame[frameHead:])
+			if err == nil && strings.HasPrefix(row.EpisodeID, prefix) && seq >= rows[k].seq {
+				rows[k] = latest{seq, row}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var hits []hit
+	for _, l := range rows {
+		hits = append(hits, hit{l.row.EpisodeID, func() (*Row, error) { return l.row, nil }})
+	}
+	slices.SortFunc(hits, func(a, b hit) int { return cmp.Compare(a.id, b.id) })
+	return hits, nil
+}
+
+func (r *Run) findInPart(p Part, prefix string) ([]hit, error) {
+	path := filepath.Join(r.dir, filepath.FromSlash(p.Path))
+	f, err := r.fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	pf, err := openParquet(f)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+	}
+	var hits []hit
+	at := int64(0)
+	err = eachRow(pf, func(d *idOnly) error {
+		if n := at; strings.HasPrefix(d.EpisodeID, prefix) {
+			hits = append(hits, hit{d.EpisodeID, func() (*Row, error) { return r.rowAt(path, n) }})
+		}
+		at++
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+	}
+	return hits, nil
+}
+
+func (r *Run) rowAt(path string, n int64) (*Row, error) {
+	f, err := r.fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	pf, err := openParquet(f)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+	}
+	in := parquet.NewGenericReader[Row](pf)
+	defer in.Close()
+	if err := in.SeekToRow(n); err != nil {
+		return nil, fmt.Errorf("read row %d of %s: %w", n, path, err)
+	}
+	rows := make([]Row, 1)
+	if got, err := readBatch(in, rows); got == 0 {
+		return nil, fmt.Errorf("%w: read row %d of %s: %w", ErrDamaged, n, path, err)
+	}
+	return &rows[0], nil
+}

@@ -1,0 +1,236 @@
+package storage
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"tranche/episode"
+)
+
+// Summary counts a whole dataset: every key once. Sums of tokens are of good rows only; a mean always comes with its n.
+type Summary struct {
+	Rows   int64 `json:"rows"`   // good and failed
+	Good   int64 `json:"good"`   // in parts/, or on the way there
+	Failed int64 `json:"failed"` // in failures/, or on the way there
+
+	Status   map[string]int64 `json:"status"`
+	Failures map[string]int64 `json:"failures"` // failed rows by fault class
+	Stops    map[string]int64 `json:"stops"`    // all rows by stop reason
+	Flags    map[string]int64 `json:"flags"`    // all rows; one row may have several
+
+	Reward Mean   `json:"reward"`
+	Tokens Tokens `json:"tokens"`
+	Turns  int64  `json:"turns"`
+	Time   Timing `json:"time_s"` // sums over all rows, seconds; stages of different episodes overlap
+
+	DataSources map[string]Share `json:"data_sources"`
+	Classes     map[string]Share `json:"classes"` // by the length class of the last turn; "none" for rows without a turn
+}
+
+// Share is a part of the dataset.
+type Share struct {
+	Rows   int64  `json:"rows"`
+	Failed int64  `json:"failed"`
+	Reward Mean   `json:"reward"`
+	Tokens Tokens `json:"tokens"`
+}
+
+// Tokens are sums over good rows, by the server's count. A row whose count is unknown is in UnknownIn or UnknownOut and adds
+// nothing to the sum.
+type Tokens struct {
+	In         int64 `json:"in"`
+	Out        int64 `json:"out"`
+	UnknownIn  int64 `json:"unknown_in"`
+	UnknownOut int64 `json:"unknown_out"`
+}
+
+// Mean is a mean with what it stands on: n rows with a verdict, of so many. The zero value has no mean.
+type Mean struct {
+	N       int64
+	Of      int64 // rows in all, scored or not
+	Average float64
+	spread  float64 // sum of squared distances from Average (Welford)
+}
+
+func (m *Mean) add(v *float64) {
+	m.Of++
+	if v == nil {
+		return
+	}
+	m.N++
+	d := *v - m.Average
+	m.Average += d / float64(m.N)
+	m.spread += d * (*v - m.Average)
+}
+
+// Coverage is the share of rows with a verdict, 0..1; 0 for no rows.
+func (m Mean) Coverage() float64 {
+	if m.Of == 0 {
+		return 0
+	}
+	return float64(m.N) / float64(m.Of)
+}
+
+// StdDev is the sample standard deviation; false below two values.
+func (m Mean) StdDev() (float64, bool) {
+	if m.N < 2 {
+		return 0, false
+	}
+	return math.Sqrt(m.spread / float64(m.N-1)), true
+}
+
+// MarshalJSON writes null for a mean of nothing and a deviation of fewer than two.
+func (m Mean) MarshalJSON() ([]byte, error) {
+	out := struct {
+		N        int64    `json:"n"`
+		Rows     int64    `json:"rows"`
+		Coverage float64  `json:"coverage"`
+		Mean     *float64 `json:"mean"`
+		StdDev   *float64 `json:"std_dev"`
+	}{N: m.N, Rows: m.Of, Coverage: m.Coverage()}
+	if m.N > 0 {
+		out.Mean = &m.Average
+	}
+	if sd, ok := m.StdDev(); ok {
+		out.StdDev = &sd
+	}
+	return json.Marshal(out)
+}
+
+// Add counts one row.
+func (s *Summary) Add(r *Row) {
+	d := digestOf(r)
+	s.add(&d)
+}
+
+func (s *Summary) add(d *digest) {
+	failed := text(d.Status) == string(episode.StatusFailed)
+	s.Rows++
+	if failed {
+		s.Failed++
+		tally(&s.Failures, text(d.FaultClass))
+	} else {
+		s.Good++
+	}
+	tally(&s.Status, text(d.Status))
+	tally(&s.Stops, text(d.StopReason))
+	for _, f := range d.Flags {
+		tally(&s.Flags, f)
+	}
+	s.Reward.add(d.Reward)
+	s.Tokens.add(d, failed)
+	s.Turns += int64(d.NumTurns)
+	s.Time.add(d.Timing)
+	share(&s.DataSources, d.DataSource, d, failed)
+	share(&s.Classes, d.class(), d, failed)
+}
+
+func (t *Tokens) add(d *digest, failed bool) {
+	if failed {
+		return
+	}
+	count(&t.In, &t.UnknownIn, d.NumInputTokens)
+	count(&t.Out, &t.UnknownOut, d.NumOutputTokens)
+}
+
+func count(sum, unknown *int64, n *int32) {
+	if n == nil {
+		*unknown++
+		return
+	}
+	*sum += int64(*n)
+}
+
+func (t *Timing) add(o Timing) {
+	t.Queue += o.Queue
+	t.Model += o.Model
+	t.Action += o.Action
+	t.Score += o.Score
+	t.Total += o.Total
+}
+
+func tally(m *map[string]int64, name string) {
+	if *m == nil {
+		*m = map[string]int64{}
+	}
+	(*m)[name]++
+}
+
+func share(m *map[string]Share, name string, d *digest, failed bool) {
+	if *m == nil {
+		*m = map[string]Share{}
+	}
+	s := (*m)[name]
+	s.Rows++
+	if failed {
+		s.Failed++
+	}
+	s.Reward.add(d.Reward)
+	s.Tokens.add(d, failed)
+	(*m)[name] = s
+}
+
+func (s *Summary) clone() Summary {
+	c := *s
+	c.Status, c.Failures, c.Stops, c.Flags = copyMap(s.Status), copyMap(s.Failures), copyMap(s.Stops), copyMap(s.Flags)
+	c.DataSources, c.Classes = copyMap(s.DataSources), copyMap(s.Classes)
+	return c
+}
+
+// copyMap never returns nil: a summary of nothing has empty objects, not null ones.
+func copyMap[V any](m map[string]V) map[string]V {
+	c := make(map[string]V, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// digest is the few columns of a row that keys and summaries need; it is read from parts without touching the rest.
+type digest struct {
+	EpisodeID       string      `parquet:"episode_id"`
+	DataSource      string      `parquet:"data_source"`
+	Status          *string     `parquet:"status,optional"`
+	StopReason      *string     `parquet:"stop_reason,optional"`
+	FaultClass      *string     `parquet:"fault_class,optional"`
+	Flags           []string    `parquet:"flags,optional,list"`
+	Reward          *float64    `parquet:"reward,optional"`
+	NumInputTokens  *int32      `parquet:"num_input_tokens,optional"`
+	NumOutputTokens *int32      `parquet:"num_output_tokens,optional"`
+	NumTurns        int32       `parquet:"num_turns"`
+	Timing          Timing      `parquet:"timing"`
+	Turns           []turnClass `parquet:"turns,optional,list"`
+}
+
+type turnClass struct {
+	Class int16 `parquet:"class"`
+}
+
+func digestOf(r *Row) digest {
+	d := digest{
+		EpisodeID: r.EpisodeID, DataSource: r.DataSource, Status: r.Status, StopReason: r.StopReason, FaultClass: r.FaultClass,
+		Flags: r.Flags, Reward: r.Reward, NumInputTokens: r.NumInputTokens, NumOutputTokens: r.NumOutputTokens,
+		NumTurns: r.NumTurns, Timing: r.Timing,
+	}
+	if n := len(r.Turns); n > 0 {
+		d.Turns = []turnClass{{r.Turns[n-1].Class}}
+	}
+	return d
+}
+
+func (d *digest) class() string {
+	if len(d.Turns) == 0 {
+		return "none"
+	}
+	return strconv.Itoa(int(d.Turns[len(d.Turns)-1].Class))
+}
+
+func (d *digest) failed() bool { return text(d.Status) == string(episode.StatusFailed) }
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

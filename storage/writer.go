@@ -1,0 +1,328 @@
+package storage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"tranche/episode"
+)
+
+// Writer writes one run directory. It is an episode.Sink; all methods may be called from many goroutines at once.
+//
+// Two goroutines belong to it: the committer owns the journal and makes rows durable, the sealer turns complete groups into
+// parts. Close waits for both.
+type Writer struct {
+	cfg      Config
+	fs       fileSystem
+	lock     io.Closer
+	recovery Recovery
+	journal  *journal // the committer's, but for carry and drop, which the sealer calls
+
+	queue     chan *entry        // Write to committer
+	rotations chan chan snapshot // sealer to committer
+	wake      chan struct{}      // committer to sealer: something changed; buffered, never blocks
+	flushes   chan chan error    // Flush to sealer
+	stopSeal  chan struct{}      // closed by Close: seal what is complete and end
+	stopLog   chan struct{}      // closed by Close after the sealer ended
+	sealed    chan struct{}      // closed by the sealer when it ends
+	committed chan struct{}      // closed by the committer when it ends
+
+	closing   sync.Once
+	closeErr  error
+	inFlight  sync.WaitGroup // Writes that passed admission
+	published Manifest       // the sealer's; readers take mu
+
+	mu         sync.Mutex // guards everything below, and published against reading
+	ledger     *ledger
+	claimed    map[key]struct{} // keys on their way into the journal
+	nextSeq    uint64
+	segments   []*segment    // that hold rows which are not in parts, the active one excluded
+	sealing    int64         // raw bytes being turned into parts
+	firstReady time.Time     // when the oldest complete group became complete; zero = none
+	seals      int           // so far, for the visibility schedule
+	room       chan struct{} // closed and replaced when sealing made room or the writer broke
+	broken     error         // the first write error; final
+	closed     bool
+}
+
+// entry is one row on its way into the journal.
+type entry struct {
+	frame []byte
+	rec   record
+	dig   digest
+	done  chan error // buffered, one answer
+}
+
+// Open creates the run directory or recovers it, and holds its lock until Close. Errors: ErrLocked, ErrNotRun, ErrDamaged,
+// what Accept said, a failing disk.
+func Open(cfg Config) (*Writer, error) { return openOn(disk{}, cfg) }
+
+func openOn(fsys fileSystem, cfg Config) (*Writer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if err := prepareDir(fsys, cfg.Dir); err != nil {
+		return nil, err
+	}
+	lock, err := fsys.Lock(filepath.Join(cfg.Dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("run directory %s: %w", cfg.Dir, err)
+	}
+	w := newWriter(fsys, cfg, lock)
+	if err := w.recover(); err != nil {
+		w.closeSegments()
+		return nil, errors.Join(err, lock.Close())
+	}
+	go w.commitLoop()
+	go w.sealLoop()
+	return w, nil
+}
+
+func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
+	return &Writer{
+		cfg: cfg, fs: fsys, lock: lock,
+		journal: &journal{fs: fsys, dir: filepath.Join(cfg.Dir, journalDir)},
+		queue:   make(chan *entry), rotations: make(chan chan snapshot), wake: make(chan struct{}, 1),
+		flushes:  make(chan chan error),
+		stopSeal: make(chan struct{}), stopLog: make(chan struct{}),
+		sealed: make(chan struct{}), committed: make(chan struct{}),
+		ledger: newLedger(), claimed: map[key]struct{}{}, room: make(chan struct{}),
+	}
+}
+
+// Write makes a closed episode durable. When it returns nil the episode survives kill -9 and loss of power. It waits for the
+// next fsync (at most about Config.SyncInterval) and while publishing is too far behind; ctx ends only the second wait.
+//
+// Errors: ErrDone, ErrCancelled and an open episode are the caller's mistake and change nothing; a *episode.Fault with
+// ClassDisk means that nothing more can be written; ErrClosed.
+func (w *Writer) Write(ctx context.Context, e *episode.Episode) error {
+	switch e.Status {
+	case episode.StatusCancelled:
+		return fmt.Errorf("write episode %s: %w", e.ID, ErrCancelled)
+	case episode.StatusOpen:
+		return fmt.Errorf("write episode %s: it has not ended", e.ID)
+	}
+	row := RowOf(e)
+	err := row.check()
+	if err == nil {
+		err = w.store(ctx, &row)
+	}
+	if err != nil {
+		return fmt.Errorf("write episode %s: %w", e.ID, err)
+	}
+	return nil
+}
+
+func (w *Writer) store(ctx context.Context, row *Row) error {
+	k := keyOf(row.EpisodeID)
+	seq, err := w.admit(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer w.inFlight.Done()
+	defer w.unclaim(k)
+	frame, err := appendFrame(nil, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, seq, k, row) })
+	if err != nil {
+		return err
+	}
+	ent := &entry{frame: frame, rec: recordOf(row, seq), dig: digestOf(row), done: make(chan error, 1)}
+	ent.rec.bytes = int64(len(frame))
+	w.queue <- ent
+	return <-ent.done
+}
+
+// admit claims the key and waits for room. On success the caller owes inFlight a Done and the key an unclaim.
+func (w *Writer) admit(ctx context.Context, k key) (seq uint64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		if err := w.refusal(k); err != nil {
+			return 0, err
+		}
+		if w.ledger.readyBytes+w.sealing < 2*w.cfg.PartBytes {
+			break
+		}
+		if err := w.awaitRoom(ctx); err != nil {
+			return 0, err
+		}
+	}
+	w.claimed[k] = struct{}{}
+	w.inFlight.Add(1)
+	w.nextSeq++
+	return w.nextSeq, nil
+}
+
+// awaitRoom gives mu up until something was published or broke.
+func (w *Writer) awaitRoom(ctx context.Context) error {
+	room := w.room
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	select {
+	case <-room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *Writer) unclaim(k key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.claimed, k)
+}
+
+func (w *Writer) refusal(k key) error {
+	_, claimed := w.claimed[k]
+	switch {
+	case w.closed:
+		return ErrClosed
+	case w.broken != nil:
+		return w.broken
+	case claimed || w.ledger.done(k):
+		return ErrDone
+	}
+	return nil
+}
+
+// Done reports whether the episode is in the dataset, so that it must not be run again.
+func (w *Writer) Done(episodeID string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.done(keyOf(episodeID))
+}
+
+// Counts is a reading of what is where.
+type Counts struct {
+	Good      int64 // keys whose row is good
+	Failed    int64 // keys whose row is a failure, those that may be retried included
+	Retry     int64 // of Failed: not done, may be written once more
+	Published int64 // rows in parts and failure files
+	Journal   int64 // rows in the journal only
+	Waiting   int64 // of Journal: their group is not complete
+}
+
+// Counts reads the counts of this moment.
+func (w *Writer) Counts() Counts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := Counts{Good: int64(len(w.ledger.good)), Failed: int64(len(w.ledger.failed)), Retry: int64(len(w.ledger.retry)),
+		Published: w.published.Rows + w.published.FailureRows}
+	for _, g := range w.ledger.ready {
+		c.Journal += int64(len(g.records))
+	}
+	for _, g := range w.ledger.groups {
+		if !g.ready {
+			c.Journal += int64(len(g.records))
+			c.Waiting += int64(len(g.records))
+		}
+	}
+	return c
+}
+
+// Summary counts every row of the dataset, those of earlier processes included.
+func (w *Writer) Summary() Summary {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.total()
+}
+
+// Manifest is what is published at this moment.
+func (w *Writer) Manifest() Manifest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.published
+}
+
+// Recovery tells what Open found.
+func (w *Writer) Recovery() Recovery { return w.recovery }
+
+// WriteSummary replaces summary.json by what storage counts, under "dataset", and the caller's own facts about the run, under
+// "run" (null for nil). Call it before Close.
+func (w *Writer) WriteSummary(run any) error {
+	w.mu.Lock()
+	closed := w.closed
+	w.mu.Unlock()
+	if closed {
+		return fmt.Errorf("write %s: %w", summaryName, ErrClosed)
+	}
+	b, err := json.MarshalIndent(struct {
+		Dataset Summary `json:"dataset"`
+		Run     any     `json:"run"`
+	}{w.Summary(), run}, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", summaryName, err)
+	}
+	return replaceFile(w.fs, filepath.Join(w.cfg.Dir, summaryName), append(b, '\n'))
+}
+
+// Flush publishes every complete group now and returns when the manifest lists it.
+func (w *Writer) Flush() error {
+	reply := make(chan error, 1)
+	select {
+	case w.flushes <- reply:
+		return <-reply
+	case <-w.sealed:
+		return fmt.Errorf("flush: %w", ErrClosed)
+	}
+}
+
+// Close waits for Writes that have begun, publishes every complete group, leaves incomplete groups in the journal and gives the
+// lock back. Later calls do nothing and return the same error. After a write error it publishes nothing: what was durable
+// stays as it is, for the next Open.
+func (w *Writer) Close() error {
+	w.closing.Do(func() { w.closeErr = w.shutDown() })
+	return w.closeErr
+}
+
+func (w *Writer) shutDown() error {
+	w.mu.Lock()
+	w.closed = true
+	w.freeRoom() // a Write that waits for room finds the writer closed
+	w.mu.Unlock()
+	w.inFlight.Wait()
+	close(w.stopSeal)
+	<-w.sealed
+	close(w.stopLog)
+	<-w.committed
+	w.mu.Lock()
+	err := w.broken
+	w.mu.Unlock()
+	w.closeSegments()
+	if cerr := w.lock.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("release the lock of %s: %w", w.cfg.Dir, cerr)
+	}
+	return err
+}
+
+func (w *Writer) closeSegments() {
+	for _, s := range w.segments {
+		_ = s.file.Close() // read handles; what was written to them is synced
+	}
+	if s := w.journal.active; s != nil {
+		_ = s.file.Close()
+	}
+}
+
+// fail makes err the answer to every further Write. The first error stands.
+func (w *Writer) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken == nil {
+		w.broken = &episode.Fault{Stage: episode.StageStorage, Class: episode.ClassDisk, Cause: err}
+	}
+	w.freeRoom()
+	return w.broken
+}
+
+// freeRoom wakes the Writes that wait for room. The caller holds mu.
+func (w *Writer) freeRoom() {
+	close(w.room)
+	w.room = make(chan struct{})
+}
