@@ -120,10 +120,11 @@ func (a *answer) takeVersion(raw json.RawMessage) {
 }
 
 func (c *choice) take(w *wireChoice) {
-	for _, m := range [...]*wireMessage{w.Message, w.Delta} {
-		if m != nil {
-			c.takeMessage(m)
-		}
+	if w.Message != nil {
+		c.takeMessage(w.Message, true)
+	}
+	if w.Delta != nil {
+		c.takeMessage(w.Delta, false)
 	}
 	c.content.add(w.Text)
 	if w.FinishReason != nil {
@@ -145,7 +146,7 @@ func (c *choice) take(w *wireChoice) {
 	}
 }
 
-func (c *choice) takeMessage(m *wireMessage) {
+func (c *choice) takeMessage(m *wireMessage, whole bool) {
 	c.content.add(m.Content)
 	if m.Content == nil {
 		c.content.add(m.Refusal) // a refusal stands in the content's place
@@ -156,7 +157,7 @@ func (c *choice) takeMessage(m *wireMessage) {
 		c.reasoning.add(m.Reasoning)
 	}
 	for i := range m.ToolCalls {
-		c.takeCall(&m.ToolCalls[i])
+		c.takeCall(&m.ToolCalls[i], whole)
 	}
 }
 
@@ -169,11 +170,11 @@ func (p *pieces) add(t *text) {
 	}
 }
 
-// takeCall adds a tool call or a piece of one. Pieces of one call share an index; where a server gives none, or gives
+// takeCall adds a tool call, or a piece of one when it is not whole. Pieces of one call share an index; where a server gives none, or gives
 // every call the same one, a new id starts a new call and a piece without id goes on with the last.
-func (c *choice) takeCall(w *wireToolCall) {
+func (c *choice) takeCall(w *wireToolCall, whole bool) {
 	i := c.callOf(w)
-	if i < 0 {
+	if whole || i < 0 {
 		c.calls = append(c.calls, toolCall{index: w.Index})
 		i = len(c.calls) - 1
 	}

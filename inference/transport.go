@@ -21,7 +21,8 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		DialContext:           boundedDial(cfg.ConnectTimeout),
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
 		MaxIdleConns:          0, // no bound over all hosts: there is one
-		MaxIdleConnsPerHost:   cfg.Concurrency,
+		MaxIdleConnsPerHost:   maxConns(cfg.Concurrency),
+		MaxConnsPerHost:       maxConns(cfg.Concurrency),
 		IdleConnTimeout:       clientIdle(cfg.ServerIdle),
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // the engines do not compress, and unpacking would hide sizes
@@ -40,6 +41,11 @@ func newTransport(cfg Config) (*http.Transport, error) {
 	}
 	return t, nil
 }
+
+// maxConns bounds the connections. Without a bound net/http dials for every request that finds no idle connection at that
+// instant and keeps dialling when one comes free: a burst of 512 then opens 700. The bound leaves room above the stated
+// concurrency for the small questions beside generation.
+func maxConns(concurrency int) int { return concurrency + max(8, concurrency/32) }
 
 func boundedDial(timeout time.Duration) func(context.Context, string, string) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
