@@ -27,7 +27,7 @@ type Engine struct {
 	aborted  []uint64         // likewise
 	flows    map[uint64]*flow // offered and not done
 	lastID   uint64
-	arrivals map[uint64]uint64 // prompt hash → how often it came without seed and session
+	arrivals map[uint64]uint64 // prompt hash → how often it came without seed and session; grows by some 40 bytes a distinct prompt
 	finishes [2]int64          // answers done by finish reason: stop, length
 	counters Counters          // the model's, as of the last step
 

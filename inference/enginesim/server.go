@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -16,17 +17,46 @@ type Server struct {
 	listener net.Listener
 	closing  chan struct{} // closed when Close begins: lets go of hanging requests
 	served   chan error    // what Serve returned; written once
+	gate     gate
+}
+
+// gate counts the requests inside, so that Close can wait for the last one: http.Server.Close does not.
+type gate struct {
+	next   http.Handler
+	mu     sync.Mutex
+	shut   bool // guarded by mu: nobody enters any more
+	inside sync.WaitGroup
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	if g.shut {
+		g.mu.Unlock()
+		panic(http.ErrAbortHandler) // its connection is closed already
+	}
+	g.inside.Add(1)
+	g.mu.Unlock()
+	defer g.inside.Done()
+	g.next.ServeHTTP(w, r)
+}
+
+func (g *gate) wait() {
+	g.mu.Lock()
+	g.shut = true
+	g.mu.Unlock()
+	g.inside.Wait()
 }
 
 // Listen serves the engine on addr ("127.0.0.1:0" = any free port) until Close. Idle connections are closed after
-// Config.KeepAlive.
+// Config.KeepAlive. An engine serves one port at a time.
 func (e *Engine) Listen(addr string) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("enginesim: listen on %s: %w", addr, err)
 	}
 	s := &Server{engine: e, listener: l, closing: make(chan struct{}), served: make(chan error, 1)}
-	s.http = &http.Server{Handler: e.routes(s.closing), IdleTimeout: e.config.KeepAlive, ReadHeaderTimeout: 30 * time.Second}
+	s.gate.next = e.routes(s.closing)
+	s.http = &http.Server{Handler: &s.gate, IdleTimeout: e.config.KeepAlive, ReadHeaderTimeout: 30 * time.Second}
 	go func() { s.served <- s.http.Serve(l) }()
 	return s, nil
 }
@@ -45,6 +75,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if serve := <-s.served; !errors.Is(serve, http.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("enginesim: serve: %w", serve))
 	}
+	s.gate.wait()
 	s.engine.loop.Wait()
 	return err
 }
