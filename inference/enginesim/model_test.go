@@ -105,7 +105,7 @@ func history(t *testing.T, seed uint64, check bool) string {
 
 func TestModelLaws(t *testing.T) {
 	preempted := false
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		h := history(t, seed, true)
 		preempted = preempted || !strings.Contains(h, "Preemptions:0")
 	}
@@ -115,7 +115,7 @@ func TestModelLaws(t *testing.T) {
 }
 
 func TestModelSameSeedSameHistory(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		if a, b := history(t, seed, false), history(t, seed, false); a != b {
 			t.Fatalf("seed %d: two histories differ", seed)
 		}
