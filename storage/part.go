@@ -41,7 +41,7 @@ type partWriter struct {
 	ids    []key // of all rows, to check what was written
 }
 
-func newPartWriter(fsys fileSystem, dir, name string) (*partWriter, error) {
+func newPartWriter(fsys fileSystem, dir, name string, options []parquet.WriterOption) (*partWriter, error) {
 	folder, base := filepath.Split(filepath.FromSlash(name))
 	// The temporary name has no .parquet at its end: a reader that globs must not find it.
 	temp := filepath.Join(dir, folder, tempPrefix+strings.TrimSuffix(base, ".parquet"))
@@ -52,11 +52,12 @@ func newPartWriter(fsys fileSystem, dir, name string) (*partWriter, error) {
 	w := &partWriter{fs: fsys, dir: dir, temp: temp, file: f, sum: sha256.New(),
 		part: Part{Path: name, SchemaVersion: SchemaVersion}}
 	w.buffer = bufio.NewWriterSize(io.MultiWriter(f, w.sum), 256<<10)
-	w.out = parquet.NewGenericWriter[Row](w.buffer, partOptions()...)
+	w.out = parquet.NewGenericWriter[Row](w.buffer, options...)
 	return w, nil
 }
 
-// partOptions are the encodings that docs/format.md names. Free text and token columns carry no min and max: nobody looks
+// partOptions are the encodings that docs/format.md names. The parts of a Writer share one list, and with it the compressor's
+// buffers. Free text and token columns carry no min and max: nobody looks
 // for a message by range, and the footer would hold whole texts.
 func partOptions() []parquet.WriterOption {
 	options := []parquet.WriterOption{

@@ -192,7 +192,7 @@ func (w *Writer) buildKept(snap snapshot, p *publication) ([]Part, error) {
 }
 
 func (w *Writer) buildPart(folder string, number int, p *publication, fill func(*partWriter) error) (Part, error) {
-	pw, err := newPartWriter(w.fs, w.cfg.Dir, partName(folder, number))
+	pw, err := newPartWriter(w.fs, w.cfg.Dir, partName(folder, number), w.options)
 	if err != nil {
 		return Part{}, err
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
+
 	"tranche/episode"
 )
 
@@ -35,8 +37,9 @@ type Writer struct {
 
 	closing   sync.Once
 	closeErr  error
-	inFlight  sync.WaitGroup // Writes that passed admission
-	published Manifest       // the sealer's; readers take mu
+	inFlight  sync.WaitGroup         // Writes that passed admission
+	options   []parquet.WriterOption // of every part
+	published Manifest               // the sealer's; readers take mu
 
 	mu         sync.Mutex // guards everything below, and published against reading
 	ledger     *ledger
@@ -93,7 +96,7 @@ func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
 		flushes:  make(chan chan error),
 		stopSeal: make(chan struct{}), stopLog: make(chan struct{}),
 		sealed: make(chan struct{}), committed: make(chan struct{}),
-		ledger: newLedger(), claimed: map[key]struct{}{}, room: make(chan struct{}),
+		ledger: newLedger(), options: partOptions(), claimed: map[key]struct{}{}, room: make(chan struct{}),
 	}
 }
 
