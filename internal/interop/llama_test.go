@@ -1,0 +1,168 @@
+package interop
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The run against the real model, as examples/gsm8k/fewshot.yaml states it, with 8 episodes open at once.
+const (
+	realTasks     = 40
+	realRows      = realTasks * 2
+	realMaxTokens = 160
+	realContext   = 1024 // tokens a slot of the server holds
+	realAtOnce    = 8
+)
+
+// llamaServer starts the real server on a free port and returns its address; it is stopped when the test ends.
+func llamaServer(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(engines(t), "llama", "ready")); err != nil {
+		missing(t, "llama-server is not installed; get it with: scripts/llama.sh install")
+	}
+	addr := freeAddr(t)
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := root("scripts", "llama.sh")
+	if out, err := exec.CommandContext(t.Context(), script, "start", port).CombinedOutput(); err != nil {
+		t.Fatalf("%s start %s: %v\n%s", script, port, err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command(script, "stop", port).CombinedOutput(); err != nil {
+			t.Errorf("%s stop %s: %v\n%s", script, port, err, out)
+		}
+		if !t.Failed() {
+			os.Remove(filepath.Join(engines(t), "llama", port+".log")) // kept only where someone will want to read it
+		}
+	})
+	return addr
+}
+
+// TestRealModel plays gsm8k problems through llama-server, kills the run once with SIGKILL, resumes it and holds the rows
+// against the server's own counters.
+func TestRealModel(t *testing.T) {
+	long(t)
+	python(t)
+	tasks := data(t, "tasks-gsm8k", "test.first660.jsonl")
+	addr := llamaServer(t)
+	out := filepath.Join(t.TempDir(), "run")
+
+	killAt := 500 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*1500 // generated tokens; the whole run makes about 6,000
+	t.Logf("kill seed %d: SIGKILL once the server has generated %.0f tokens", *killSeed, killAt)
+	playUntil(t, addr, killAt, "run", tasks, "-c", root("examples", "gsm8k", "fewshot.yaml"),
+		"--endpoint", "http://"+addr+"/v1", "--model", "gemma", "--concurrency", fmt.Sprint(realAtOnce), "--open-episodes", fmt.Sprint(realAtOnce),
+		"-o", out, "--progress", "none")
+	killed := idleCounters(t, addr)
+
+	resumed := time.Now()
+	succeed(t, 8*time.Minute, "resume", out, "--progress", "none")
+	end := idleCounters(t, addr)
+	f := runPython(t, "read_dataset.py", out, fmt.Sprint(float64(resumed.UnixMicro())/1e6))
+	f.want(t, map[string]float64{
+		"rows": realRows, "keys": realRows, "failed": 0, "groups": realTasks, "turns": realRows, "retries": 0,
+		"completion_tokens": f.number(t, "output_tokens"), "logprobs_given": f.number(t, "sampled"),
+	})
+	if n := f.number(t, "recent_rows_summed"); n == 0 || n == realRows {
+		t.Errorf("expected rows from before and from after the kill, got %v of %d from after it", n, realRows)
+	}
+	checkIDs(t, f)
+
+	// After the kill nothing was lost: the server's counters rose by exactly what the rows of the resumed run say.
+	resumedRun := difference(killed, end)
+	exactly := func(what string, server, rows float64) {
+		if server != rows {
+			t.Errorf("%s of the resumed run: the server counted %v, the rows say %v", what, server, rows)
+		}
+	}
+	exactly("generated tokens", resumedRun.generated, f.number(t, "recent_completion_tokens"))
+	exactly("prompt tokens", resumedRun.prompt+resumedRun.cached, f.number(t, "recent_prompt_tokens"))
+	exactly("cached tokens", resumedRun.cached, f.number(t, "recent_cached_tokens"))
+
+	// Over the whole run the server counted more, by at most the calls that the kill cut off.
+	atMost := func(what string, server, rows, lost float64) {
+		if server < rows || server > rows+lost {
+			t.Errorf("%s: the server counted %v, the rows say %v; expected at most %v more for %d killed calls", what, server, rows, lost, realAtOnce)
+		}
+		t.Logf("%s: server %v, rows %v", what, server, rows)
+	}
+	atMost("generated tokens", end.generated, f.number(t, "completion_tokens"), realAtOnce*realMaxTokens)
+	atMost("prompt tokens", end.prompt+end.cached, f.number(t, "prompt_tokens"), realAtOnce*realContext)
+}
+
+// checkIDs: the server gives an id with every logprob of a chat answer, and none for what it does not put into the answer (the
+// token that ended it; a whole answer when that was its first token).
+func checkIDs(t *testing.T, f facts) {
+	t.Helper()
+	if with := f.number(t, "rows_with_ids"); with < 0.9*realRows {
+		t.Errorf("expected token ids in nearly every row, got %v of %d", with, realRows)
+	}
+	sampled, counted := f.number(t, "sampled"), f.number(t, "completion_tokens")
+	if sampled < 0.9*counted {
+		t.Errorf("expected an id for nearly each of the %v generated tokens, got %v", counted, sampled)
+	}
+	t.Logf("%v rows with ids, %v ids for %v generated tokens, mean reward %v over %v", f["rows_with_ids"], sampled, counted, f["reward_mean"], f["reward_n"])
+}
+
+// tokenCounters are llama-server's own: prompt tokens it computed, prompt tokens it had in its cache, tokens it generated.
+type tokenCounters struct{ prompt, cached, generated float64 }
+
+func difference(from, to tokenCounters) tokenCounters {
+	return tokenCounters{to.prompt - from.prompt, to.cached - from.cached, to.generated - from.generated}
+}
+
+// idleCounters waits until the server works on nothing (a killed client's calls end only when it notices) and reads them.
+func idleCounters(t *testing.T, addr string) tokenCounters {
+	t.Helper()
+	for range 300 {
+		c := counters(t, addr)
+		if counter(t, c, "llamacpp:requests_processing")+counter(t, c, "llamacpp:requests_deferred") == 0 {
+			return tokenCounters{
+				counter(t, c, "llamacpp:prompt_tokens_total"), counter(t, c, "llamacpp:prompt_tokens_cached_total"), counter(t, c, "llamacpp:tokens_predicted_total"),
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Fatal("llama-server was still busy a minute after its last client")
+	return tokenCounters{}
+}
+
+// playUntil runs the binary and kills it with SIGKILL as soon as the server has generated so many tokens.
+func playUntil(t *testing.T, addr string, tokens float64, args ...string) {
+	t.Helper()
+	diag := &strings.Builder{}
+	cmd := exec.Command(tranche(t), args...)
+	cmd.Stdout, cmd.Stderr = diag, diag
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	deadline := time.After(5 * time.Minute)
+	for {
+		select {
+		case err := <-ended:
+			t.Fatalf("the run ended (%v) before it could be killed:\n%s", err, tail(diag.String()))
+		case <-deadline:
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Fatalf("the server had not generated %.0f tokens within 5 min:\n%s", tokens, tail(diag.String()))
+		case <-time.After(200 * time.Millisecond):
+		}
+		if counter(t, counters(t, addr), "llamacpp:tokens_predicted_total") >= tokens {
+			_ = cmd.Process.Kill() // fails only when it has ended, which Wait then tells
+			if <-ended; cmd.ProcessState.Exited() {
+				t.Fatalf("the run ended before it could be killed:\n%s", tail(diag.String()))
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,2 @@
+class Module:
+    """Nothing here is one; libraries ask whether a value is."""
