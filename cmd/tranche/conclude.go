@@ -102,7 +102,7 @@ func (s *session) sessionReport() *sessionReport {
 	var n snapshot
 	s.tally.read(&n)
 	v.GoodTokensOut, v.UnknownRows = n.tokens, n.unknown
-	if v.WallSeconds > 0 && (n.tokens > 0 || n.unknown == 0) {
+	if n.done > 0 && v.WallSeconds > 0 && (n.tokens > 0 || n.unknown == 0) {
 		rate := float64(n.tokens) / v.WallSeconds
 		v.TokensPerSecond = &rate
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"tranche/action"
 	"tranche/episode"
 	"tranche/sampler"
 )
@@ -60,7 +59,7 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 	if err != nil {
 		return nil, withCode(codeUsage, err)
 	}
-	actor, err := action.New(s.actionConfig(), action.Builtins()...)
+	actor, err := s.newActor()
 	if err != nil {
 		return nil, withCode(codeUsage, err)
 	}

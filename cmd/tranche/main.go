@@ -20,6 +20,9 @@ import (
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
+
+	"tranche/action"
+	"tranche/reward"
 )
 
 func main() {
@@ -57,6 +60,9 @@ type app struct {
 	colour         bool       // stdout takes colours
 	width          func() int // columns
 	quiet          bool       // no notices
+
+	tools   []action.Tool   // offered besides the built-in ones; none in the binary
+	graders []reward.Grader // known besides the built-in ones; none in the binary
 }
 
 // cli is the grammar.

@@ -255,8 +255,7 @@ func (p *printer) fault(r *storage.Row) {
 		p.block("    ", d)
 	}
 	for i, a := range r.FaultAttempts {
-		p.line("  attempt %d: %s at %s, began %s, took %s", i+1, or(a.Class, "?"), or(a.Endpoint, "?"),
-			a.Began.UTC().Format("15:04:05.000"), a.Ended.Sub(a.Began).Round(time.Millisecond))
+		p.line("  attempt %d: %s at %s, %s", i+1, or(a.Class, "?"), or(a.Endpoint, "?"), period(a.Began, a.Ended))
 		if c := or(a.Cause, ""); c != "" {
 			p.block("    ", c)
 		}
@@ -265,6 +264,14 @@ func (p *printer) fault(r *storage.Row) {
 		p.line("  text received before the failure:")
 		p.block("    ", *r.Partial)
 	}
+}
+
+// period tells when an attempt was made, as far as it is known.
+func period(began, ended *time.Time) string {
+	if began == nil || ended == nil {
+		return "times unknown"
+	}
+	return fmt.Sprintf("began %s, took %s", began.UTC().Format("15:04:05.000"), ended.Sub(*began).Round(time.Millisecond))
 }
 
 func or(s *string, none string) string {

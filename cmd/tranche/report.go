@@ -159,7 +159,7 @@ func meanText(m storage.Mean) string {
 func (r *report) tokensText(p *printer) {
 	t := r.Dataset.Tokens
 	p.line("  tokens     in %s, out %s (good rows, by the servers' own count)", tokenCount(t.In, t.UnknownIn, r.Dataset.Good), tokenCount(t.Out, t.UnknownOut, r.Dataset.Good))
-	if s := r.Session; s != nil {
+	if s := r.Session; s != nil && s.Done > 0 {
 		rate := "unknown: the servers do not report usage"
 		if s.TokensPerSecond != nil {
 			rate = fmt.Sprintf("%.1f tokens/s generated, from the %d good rows of this time only, over %.1fs", *s.TokensPerSecond, s.Done, s.WallSeconds)

@@ -101,8 +101,11 @@ func (s *session) refuseEarly() error {
 	if s.set.Model == "" && len(modelsOf(&old.Settings)) == 1 {
 		s.set.Model = modelsOf(&old.Settings)[0]
 	}
-	s.a.notice("%s holds a run already: going on with it", s.dir)
-	return s.accept(old)
+	if err := s.accept(old); err != nil {
+		return err
+	}
+	s.a.notice("%s holds this run already: going on with it", s.dir)
+	return nil
 }
 
 type resumeCmd struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -130,10 +131,12 @@ func (s *session) taskConfig() taskfile.Config {
 // checkTasks reads every row once: whatever is wrong is said before the first request.
 func (s *session) checkTasks(ctx context.Context) error {
 	cfg := s.taskConfig()
-	err := errors.Join(cfg.Validate(), s.actionConfig().Validate(), prefixed("reward", s.rewardConfig().Validate()), s.samplerConfig().Validate())
-	if err != nil {
+	err := errors.Join(cfg.Validate(), s.samplerConfig().Validate(), s.checkGraders())
+	actor, aerr := s.newActor()
+	if err = errors.Join(err, aerr); err != nil {
 		return withCode(codeUsage, err)
 	}
+	defer actor.Close()
 	if s.tasks, err = taskfile.Check(ctx, cfg); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -141,14 +144,58 @@ func (s *session) checkTasks(ctx context.Context) error {
 		return withCode(codeTasks, err)
 	}
 	s.tellTasks()
-	return nil
+	return s.checkTools(ctx, actor)
 }
 
-func prefixed(what string, err error) error {
-	if err == nil {
+func (s *session) newActor() (*action.Set, error) {
+	return action.New(s.actionConfig(), append(action.Builtins(), s.a.tools...)...)
+}
+
+func (s *session) newScorer() (*reward.Scorer, error) {
+	scorer, err := reward.New(s.rewardConfig(), s.a.graders...)
+	if err != nil {
+		return nil, fmt.Errorf("reward: %w", err)
+	}
+	return scorer, nil
+}
+
+func (s *session) checkGraders() error {
+	scorer, err := s.newScorer()
+	if err != nil {
+		return err
+	}
+	return scorer.Close()
+}
+
+// maxToolFaults bounds the faults that are listed.
+const maxToolFaults = 20
+
+// checkTools asks for every task whether its tools are known. It is a second pass over the files, made only when tasks name
+// tools at all.
+func (s *session) checkTools(ctx context.Context, actor *action.Set) error {
+	if s.tasks.First.Tools == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	tasks, err := taskfile.Open(ctx, s.taskConfig())
+	if err != nil {
+		return withCode(codeTasks, err)
+	}
+	f := &faults{}
+	for len(f.list) < maxToolFaults {
+		t, err := tasks.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			f.list = append(f.list, err)
+			break
+		}
+		if _, _, err := actor.Tools(t); err != nil {
+			f.list = append(f.list, err)
+		}
+	}
+	f.list = append(f.list, tasks.Close())
+	return withCode(codeTasks, f.err())
 }
 
 // tellTasks names what was left out, so that nothing is lost silently.
@@ -376,12 +423,12 @@ func (s *session) build() (*pipeline, error) {
 		return nil, withCode(codeUsage, err)
 	}
 	p.onClose(order.Close)
-	actor, err := action.New(s.actionConfig(), action.Builtins()...)
+	actor, err := s.newActor()
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
 	p.onClose(actor.Close)
-	scorer, err := reward.New(s.rewardConfig())
+	scorer, err := s.newScorer()
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
