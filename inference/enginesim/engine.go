@@ -165,20 +165,24 @@ func (e *Engine) progress(c *call, into []int) (all bool) {
 	return c.left == 0
 }
 
-// run is the loop: step, let the step's time pass, show what came, until there is nothing left to do.
+// run is the loop: show what came of the last step, take in what is new, step, let the step's time pass, until there is
+// nothing left to do.
 func (e *Engine) run() {
 	e.wake()
-	for e.exchange() {
-		events, d := e.model.Step(e.now)
+	var events []Event
+	for e.exchange(events) {
+		var d time.Duration
+		events, d = e.model.Step(e.now)
 		e.pass(d)
-		e.publish(events)
 	}
 }
 
-// exchange tells the model what came in; false = there is nothing to do and the loop ends.
-func (e *Engine) exchange() bool {
+// exchange is the one place where the loop and the requests meet: it shows what the step did and tells the model what came in.
+// false = there is nothing to do and the loop ends.
+func (e *Engine) exchange(events []Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.publish(events)
 	for _, f := range e.offered {
 		e.model.Offer(Request{ID: f.id, Prompt: f.answer.prompt, Output: f.answer.ids, Salt: f.salt}, e.now)
 	}
@@ -192,9 +196,8 @@ func (e *Engine) exchange() bool {
 	return e.looping
 }
 
+// publish shows what happened in a step; mu is held.
 func (e *Engine) publish(events []Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, v := range events {
 		f := e.flows[v.ID]
 		if f == nil {
@@ -212,7 +215,6 @@ func (e *Engine) publish(events []Event) {
 			e.done(f)
 		}
 	}
-	e.counters = e.model.Counters()
 }
 
 func (e *Engine) done(f *flow) {
