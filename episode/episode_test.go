@@ -84,13 +84,16 @@ func TestPrefixBreakIsRecorded(t *testing.T) {
 
 func TestSendableReplacesBrokenArgumentsInACopy(t *testing.T) {
 	m := Message{Role: RoleAssistant, ToolCalls: []ToolCall{
-		{ID: "a", Function: Function{Arguments: `{"x": 1}`}}, {ID: "b", Function: Function{Arguments: `{"n": 7`}}, {ID: "c", Function: Function{Arguments: `[1]`}},
+		{ID: "a", Function: Function{Arguments: `{"x": 1}`}}, {ID: "b", Function: Function{Arguments: `{"n": 7`}}, {ID: "c", Function: Function{Name: "f", Arguments: `[1]`}},
 	}}
 	got := m.Sendable()
 	for i, want := range []string{`{"x": 1}`, "{}", "{}"} {
 		if got.ToolCalls[i].Function.Arguments != want {
 			t.Errorf("call %d: %s, want %s", i, got.ToolCalls[i].Function.Arguments, want)
 		}
+	}
+	if got.ToolCalls[0].Function.Name != Unnamed || got.ToolCalls[2].Function.Name != "f" {
+		t.Errorf("names %q and %q", got.ToolCalls[0].Function.Name, got.ToolCalls[2].Function.Name)
 	}
 	if m.ToolCalls[1].Function.Arguments != `{"n": 7` {
 		t.Error("the stored message was changed")

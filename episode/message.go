@@ -1,6 +1,9 @@
 package episode
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Roles of a chat message, in OpenAI's terms.
 const (
@@ -54,25 +57,33 @@ func (m Message) Bytes() int {
 	return n
 }
 
+// Unnamed stands in for the name of a tool call that came without one, in what is sent.
+const Unnamed = "unnamed"
+
 // Sendable returns the message as a server may see it again: tool-call arguments that are no JSON object are replaced
-// by {} (a server that parses them would refuse every later turn). The stored message keeps the raw text.
+// by {}, a missing tool name by Unnamed (a server that checks them would refuse every later turn). The stored message keeps
+// what the model wrote.
 func (m Message) Sendable() Message {
-	for i, c := range m.ToolCalls {
-		if isObject(c.Function.Arguments) {
-			continue
+	if m.Name != nil && *m.Name == "" {
+		m.Name = Ptr(Unnamed)
+	}
+	if !slices.ContainsFunc(m.ToolCalls, unsendable) {
+		return m
+	}
+	m.ToolCalls = slices.Clone(m.ToolCalls)
+	for i := range m.ToolCalls {
+		f := &m.ToolCalls[i].Function
+		if !isObject(f.Arguments) {
+			f.Arguments = "{}"
 		}
-		fixed := make([]ToolCall, len(m.ToolCalls))
-		copy(fixed, m.ToolCalls)
-		for j := i; j < len(fixed); j++ {
-			if !isObject(fixed[j].Function.Arguments) {
-				fixed[j].Function.Arguments = "{}"
-			}
+		if f.Name == "" {
+			f.Name = Unnamed
 		}
-		m.ToolCalls = fixed
-		break
 	}
 	return m
 }
+
+func unsendable(c ToolCall) bool { return c.Function.Name == "" || !isObject(c.Function.Arguments) }
 
 func isObject(s string) bool {
 	var o map[string]json.RawMessage
