@@ -32,7 +32,7 @@ func TestCaseCTo1ConcurrencyReachesTheServer(t *testing.T) {
 			}
 		})
 		t.Logf("peak %d in flight, %d connections, %d failed, %v", s.Peak(), s.Conns(), failed.Load(), wall)
-		if s.Peak() < 490 || s.Conns() > 540 || failed.Load() > 0 {
+		if (s.Peak() < 490 && !raceEnabled) || s.Conns() > 540 || failed.Load() > 0 {
 			t.Fatalf("peak %d (want >= 490), %d connections (want <= 540), %d failed (want 0)", s.Peak(), s.Conns(), failed.Load())
 		}
 		if wall <= limit || raceEnabled {
@@ -287,6 +287,22 @@ func TestStreamedConnectionIsUsedAgain(t *testing.T) {
 	}
 	if s.Conns() != 1 {
 		t.Fatalf("%d connections for 20 streams one after the other", s.Conns())
+	}
+}
+
+// llama-server closes a connection after a stream and does not say so: it must not be used again.
+func TestLlamaServerConnectionAfterAStream(t *testing.T) {
+	s := mock.New(t, mock.Config{
+		Chat:   mock.Text("a b c").Send,
+		Routes: map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"g","owned_by":"llamacpp"}]}`)},
+	})
+	e := open(t, s, func(c *Config) { c.Stream = true })
+	before := s.Conns()
+	for range 3 {
+		generate(t, e, call("x"))
+	}
+	if n := s.Conns() - before; n < 2 {
+		t.Fatalf("%d new connections for three streams", n)
 	}
 }
 
