@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,11 +144,16 @@ func (c *viewCmd) wanted(r *storage.Row) bool {
 func (c *viewCmd) order() func(a, b *storage.Row) bool {
 	switch {
 	case c.Best:
-		return func(a, b *storage.Row) bool { return *a.Reward > *b.Reward }
+		return func(a, b *storage.Row) bool { return cmp.Or(cmp.Compare(*b.Reward, *a.Reward), byTask(a, b)) < 0 }
 	case c.Worst:
-		return func(a, b *storage.Row) bool { return *a.Reward < *b.Reward }
+		return func(a, b *storage.Row) bool { return cmp.Or(cmp.Compare(*a.Reward, *b.Reward), byTask(a, b)) < 0 }
 	}
 	return nil
+}
+
+// byTask breaks ties, so that the same dataset always shows the same rows.
+func byTask(a, b *storage.Row) int {
+	return cmp.Or(cmp.Compare(a.TaskID, b.TaskID), cmp.Compare(a.Round, b.Round), cmp.Compare(a.SampleIndex, b.SampleIndex))
 }
 
 // selection keeps the first few rows by an order, so that a dataset of any size can be gone through.
