@@ -94,9 +94,18 @@ func TestCaseCTo2IdleSocketsAreNotReused(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	seen := map[string]int{}
+	seen, last := map[string]int{}, map[int]time.Time{}
+	var longest time.Duration // that a connection was idle before it was used again
 	for _, r := range s.Chats() {
 		seen[r.ID]++
+		if at, ok := last[r.Conn]; ok {
+			longest = max(longest, r.At.Sub(at))
+		}
+		last[r.Conn] = r.At
+	}
+	// Whether a late reuse fails is a matter of microseconds; that there is none is not.
+	if longest > idle*9/10 {
+		t.Errorf("a connection was used again after %v of the server's %v", longest, idle)
 	}
 	if failed.Load() != 0 || len(seen) != 20*rounds || len(s.Chats()) != 20*rounds {
 		t.Fatalf("%d failed; %d ids in %d requests, want %d of each", failed.Load(), len(seen), len(s.Chats()), 20*rounds)
