@@ -56,7 +56,7 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.report(sum)
+	r, err := c.report(a, sum)
 	if err != nil {
 		return err
 	}
@@ -66,8 +66,8 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	return a.print(r.text(a.colour))
 }
 
-func (c *viewCmd) report(sum storage.Summary) (*report, error) {
-	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir)}
+func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
+	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir), program: a.program}
 	file, ok, err := readRunFile(c.Dir)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (c *viewCmd) report(sum storage.Summary) (*report, error) {
 	if r.Left == 0 {
 		r.State = stateComplete
 	} else {
-		r.Command = "tranche resume " + quoted(c.Dir)
+		r.Command = a.program + " resume " + quoted(c.Dir)
 	}
 	return r, nil
 }
