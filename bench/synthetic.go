@@ -17,7 +17,7 @@ func Agent(n int, toolMedian time.Duration, seed uint64) Workload {
 		e := Episode{Group: strconv.Itoa(i), Domain: "agent"}
 		slope := logNormal(r, 1, 0.35) // some episodes grow faster than others, all along
 		for k := range turns {
-			t := Turn{New: int(logNormal(r, 330, 0.9)*slope) + 1, Out: min(int(logNormal(r, 130, 0.8))+1, w.MaxNew), Kind: "bash"}
+			t := Turn{New: int(logNormal(r, 300, 0.9)*slope) + 1, Out: min(int(logNormal(r, 130, 0.8))+1, w.MaxNew), Kind: "bash"}
 			if k == 0 {
 				t.New = int(logNormal(r, 3500, 0.4)) + 1
 			}
