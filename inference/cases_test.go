@@ -32,7 +32,7 @@ func TestCaseCTo1ConcurrencyReachesTheServer(t *testing.T) {
 			}
 		})
 		t.Logf("peak %d in flight, %d connections, %d failed, %v", s.Peak(), s.Conns(), failed.Load(), wall)
-		if s.Peak() < 490 || s.Conns() > 540 || failed.Load() > 0 {
+		if (s.Peak() < 490 && !raceEnabled) || s.Conns() > 540 || failed.Load() > 0 {
 			t.Fatalf("peak %d (want >= 490), %d connections (want <= 540), %d failed (want 0)", s.Peak(), s.Conns(), failed.Load())
 		}
 		if wall <= limit || raceEnabled {
@@ -94,9 +94,18 @@ func TestCaseCTo2IdleSocketsAreNotReused(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	seen := map[string]int{}
+	seen, last := map[string]int{}, map[int]time.Time{}
+	var longest time.Duration // that a connection was idle before it was used again
 	for _, r := range s.Chats() {
 		seen[r.ID]++
+		if at, ok := last[r.Conn]; ok {
+			longest = max(longest, r.At.Sub(at))
+		}
+		last[r.Conn] = r.At
+	}
+	// Whether a late reuse fails is a matter of microseconds; that there is none is not.
+	if longest > idle*9/10 {
+		t.Errorf("a connection was used again after %v of the server's %v", longest, idle)
 	}
 	if failed.Load() != 0 || len(seen) != 20*rounds || len(s.Chats()) != 20*rounds {
 		t.Fatalf("%d failed; %d ids in %d requests, want %d of each", failed.Load(), len(seen), len(s.Chats()), 20*rounds)
@@ -287,6 +296,22 @@ func TestStreamedConnectionIsUsedAgain(t *testing.T) {
 	}
 	if s.Conns() != 1 {
 		t.Fatalf("%d connections for 20 streams one after the other", s.Conns())
+	}
+}
+
+// llama-server closes a connection after a stream and does not say so: it must not be used again.
+func TestLlamaServerConnectionAfterAStream(t *testing.T) {
+	s := mock.New(t, mock.Config{
+		Chat:   mock.Text("a b c").Send,
+		Routes: map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"g","owned_by":"llamacpp"}]}`)},
+	})
+	e := open(t, s, func(c *Config) { c.Stream = true })
+	before := s.Conns()
+	for range 3 {
+		generate(t, e, call("x"))
+	}
+	if n := s.Conns() - before; n < 2 {
+		t.Fatalf("%d new connections for three streams", n)
 	}
 }
 

@@ -139,6 +139,10 @@ func cannotCount(k Kind, status int) bool {
 // completeIDs adds the ids that the answer itself does not carry. Ids are taken only where a count or a text proves them;
 // what cannot be proved stays absent, and the episode is flagged.
 func (e *Endpoint) completeIDs(ctx context.Context, c *episode.Call, a *answer, r *episode.Reply) {
+	if r.SampledIDs == nil && e.facts.kind == KindLlama && onlyStopString(r) {
+		r.SampledIDs, r.Logprobs = []int32{}, []episode.Logprob{}
+		r.Flags = slices.DeleteFunc(r.Flags, func(f string) bool { return f == episode.FlagLogprobsMissing })
+	}
 	if r.SampledIDs == nil {
 		e.idsFromLogprobs(ctx, a.choice(), r)
 	}
@@ -158,19 +162,27 @@ func (e *Endpoint) completeIDs(ctx context.Context, c *episode.Call, a *answer, 
 	}
 }
 
+// onlyStopString recognises an answer of which llama-server left out everything: it began with a stop string. Its logprobs
+// are null then, and no token is missing one.
+func onlyStopString(r *episode.Reply) bool {
+	m := r.Message
+	return r.Finish == episode.FinishStop && len(r.Logprobs) == 0 && m.Content != nil && *m.Content == "" && m.ReasoningContent == nil && len(m.ToolCalls) == 0
+}
+
 // idsFromLogprobs takes the ids llama-server writes beside its logprobs. It leaves out the tokens of a stop string, and may
 // leave out parts of characters: the list is taken when it is as long as the server says it sampled, or when the server's
 // own decoding of it is the text of the answer.
 func (e *Endpoint) idsFromLogprobs(ctx context.Context, ch *choice, r *episode.Reply) {
-	if len(ch.logprobIDs) == 0 || len(ch.logprobIDs) != len(ch.logprobs) {
+	if ch.logprobs == nil || len(ch.logprobIDs) != len(ch.logprobs) {
 		return
 	}
-	if r.Usage.Completion != nil && int(*r.Usage.Completion) == len(ch.logprobIDs) {
-		r.SampledIDs = ch.logprobIDs
+	ids := notNil(ch.logprobIDs)
+	if r.Usage.Completion != nil && int(*r.Usage.Completion) == len(ids) {
+		r.SampledIDs = ids
 		return
 	}
-	if e.decodesTo(ctx, ch.logprobIDs, r.Message) {
-		r.SampledIDs = ch.logprobIDs
+	if e.decodesTo(ctx, ids, r.Message) {
+		r.SampledIDs = ids
 	}
 }
 

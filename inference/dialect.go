@@ -86,8 +86,8 @@ func ownFields(k Kind, stream bool, s *episode.Sampling) []ownField {
 // droppable are the own fields a reply can do without.
 var droppable = [...]string{"return_token_ids", "return_prompt_token_ids", "return_meta_info", "stream_options", "top_logprobs"}
 
-// wantStream says whether a call's answer is asked for in pieces. Two engines refuse a stream together with what
-// carries the token ids.
+// wantStream says whether a call's answer is asked for in pieces. SGLang refuses a stream together with what carries the
+// token ids; llama-server streams ids of a stop string whose text it holds back, and refuses tools with logprobs.
 func wantStream(cfg Config, k Kind, c *episode.Call) bool {
 	switch {
 	case !cfg.Stream:
@@ -95,7 +95,7 @@ func wantStream(cfg Config, k Kind, c *episode.Call) bool {
 	case k == KindSGLang:
 		return !c.Sampling.TokenIDs
 	case k == KindLlama:
-		return len(c.Tools) == 0 || !(c.Sampling.TokenIDs || c.Sampling.Logprobs)
+		return !c.Sampling.TokenIDs && (len(c.Tools) == 0 || !c.Sampling.Logprobs)
 	}
 	return true
 }

@@ -116,7 +116,7 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
-		a, service, f := e.attempt(ctx, c, requestID(c, attempt, again), body)
+		a, service, f := e.attempt(ctx, c, sending{requestID(c, attempt, again), body, e.closesAfter(c)})
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body) {
 				continue
@@ -125,6 +125,19 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 		}
 		return e.finish(ctx, c, a, service)
 	}
+}
+
+// sending is one request as it goes out.
+type sending struct {
+	id    string
+	body  []byte
+	close bool // the connection is not to be used again
+}
+
+// closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
+// after a stream, and the next request on that connection would be lost.
+func (e *Endpoint) closesAfter(c *episode.Call) bool {
+	return e.facts.kind == KindLlama && wantStream(e.cfg, KindLlama, c)
 }
 
 // requestID names one sending of one attempt; no two sendings share one.
@@ -198,7 +211,7 @@ func aborted(r *episode.Reply, a *answer) *episode.Fault {
 }
 
 // attempt sends one body and reads the answer, whole or streamed. Exactly one of the answer and the failure is set.
-func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, id string, body []byte) (*answer, time.Duration, *failure) {
+func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, out sending) (*answer, time.Duration, *failure) {
 	began := time.Now()
 	w := newWatch(ctx, e.cfg)
 	defer w.stop()
@@ -206,13 +219,14 @@ func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, id string, body
 	f := &failure{}
 	var connected atomic.Bool // the transport may call the hook after RoundTrip gave up
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, e.address.api+"/chat/completions", body)
+	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, e.address.api+"/chat/completions", out.body)
 	if err != nil {
 		f.err = err
 		return nil, 0, f
 	}
-	req.Header["X-Request-Id"] = []string{id}
+	req.Header["X-Request-Id"] = []string{out.id}
 	req.Header["X-Session-Id"] = []string{c.Episode}
+	req.Close = out.close
 
 	resp, err := e.transport.RoundTrip(req)
 	if err != nil {
@@ -348,7 +362,8 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 // postTimeout bounds the small questions beside generation: probes, counting, gauges.
 const postTimeout = 30 * time.Second
 
-// ask sends a small request and returns status and body. Its errors name what was asked.
+// ask sends a small request and returns status and body. Its errors name what was asked. All such requests may be
+// repeated, and net/http does so when a kept connection turns out to be closed.
 func (e *Endpoint) ask(ctx context.Context, method, to string, body []byte) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
@@ -356,6 +371,7 @@ func (e *Endpoint) ask(ctx context.Context, method, to string, body []byte) (int
 	if err != nil {
 		return 0, nil, err
 	}
+	req.Header["Idempotency-Key"] = []string{} // tells net/http; an empty list is not sent
 	resp, err := e.transport.RoundTrip(req)
 	if err != nil {
 		return 0, nil, fmt.Errorf("%s %s: %w", method, pathOf(to), err)

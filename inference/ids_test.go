@@ -27,7 +27,10 @@ func llama(completion int, content string, extra map[string]mock.Handler) mock.C
 	for _, r := range content {
 		entries = append(entries, `{"id":`+string(rawInt(int(r)))+`,"token":"x","logprob":-0.5,"top_logprobs":[]}`)
 	}
-	a.Logprobs = json.RawMessage(`{"content":[` + strings.Join(entries, ",") + `]}`)
+	a.Logprobs = json.RawMessage("null") // what it sends for no token at all
+	if content != "" {
+		a.Logprobs = json.RawMessage(`{"content":[` + strings.Join(entries, ",") + `]}`)
+	}
 	routes := map[string]mock.Handler{
 		"GET /v1/models": fixed(200, `{"data":[{"id":"g","owned_by":"llamacpp"}]}`),
 		"POST /apply-template": func(r *mock.Request, w *mock.Reply) {
@@ -72,6 +75,7 @@ func TestLlamaServerIDs(t *testing.T) {
 		"stop string left out, text agrees": {llama(3, "ab", nil), runes("ab"), runes("<hello>"), ""},
 		"fewer, and the text disagrees": {llama(3, "ab", map[string]mock.Handler{"POST /detokenize": fixed(200, `{"content":"a?"}`)}),
 			nil, nil, ""},
+		"nothing but a stop string": {llama(3, "", nil), []int32{}, runes("<hello>"), ""},
 		"the prompt's length disagrees": {llama(2, "ab", map[string]mock.Handler{"POST /apply-template": fixed(200, `{"prompt":"other"}`)}),
 			runes("ab"), nil, "another length"},
 		"no template route": {llama(2, "ab", map[string]mock.Handler{"POST /apply-template": fixed(500, `{}`)}),
@@ -83,7 +87,7 @@ func TestLlamaServerIDs(t *testing.T) {
 			if !slices.Equal(r.SampledIDs, c.sampled) || !slices.Equal(r.PromptIDs, c.prompt) || (r.SampledIDs == nil) != (c.sampled == nil) {
 				t.Fatalf("sampled %v prompt %v, want %v and %v", r.SampledIDs, r.PromptIDs, c.sampled, c.prompt)
 			}
-			if len(r.Logprobs) != 2 {
+			if len(r.Logprobs) != len(r.Message.Text()) || len(r.Flags) > 0 {
 				t.Fatalf("%d logprobs", len(r.Logprobs))
 			}
 			if c.note != "" && !slices.ContainsFunc(e.Notes(), func(n string) bool { return strings.Contains(n, c.note) }) {

@@ -54,7 +54,6 @@ var (
 		`prompt \(length (\d+)\)`,
 		`request \((\d+) tokens\)`,
 		`request contains (\d+)`,
-		`prompt contains at least (\d+) input tokens`,
 		`prompt length \((\d+)`,
 		`prompt is too long: (\d+)`,
 	)
@@ -69,7 +68,8 @@ func compile(patterns ...string) []*regexp.Regexp {
 }
 
 // overflow reports whether a refusal is about the context length, with the limit and the length of our prompt in tokens
-// where the server names them (else 0). Only numbers the server calls tokens are taken: vLLM may count characters.
+// where the server names them (else 0). Only exact token counts are taken: vLLM may count characters, or stop counting and
+// say "at least".
 func overflow(said openai.APIError, body []byte) (limit, prompt int, ok bool) {
 	message := strings.ToLower(said.Message)
 	code, _ := said.Code.(string)

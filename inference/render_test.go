@@ -59,8 +59,8 @@ func TestRender(t *testing.T) {
 			"logprobs": "true", "top_logprobs": "-", "return_token_ids": "true"}},
 		"SGLang ids": {sampling: episode.Sampling{TokenIDs: true}, cfg: Config{Stream: true}, kind: KindSGLang, want: map[string]string{
 			"return_meta_info": "true", "return_prompt_token_ids": "true", "logprobs": "true", "return_token_ids": "-", "stream": "-"}},
-		"llama-server ids": {sampling: episode.Sampling{TokenIDs: true}, kind: KindLlama, want: map[string]string{
-			"logprobs": "true", "top_logprobs": "1", "return_token_ids": "-"}},
+		"llama-server ids": {sampling: episode.Sampling{TokenIDs: true}, cfg: Config{Stream: true}, kind: KindLlama, want: map[string]string{
+			"stream": "-", "logprobs": "true", "top_logprobs": "1", "return_token_ids": "-"}},
 		"llama-server refuses a stream with tools and logprobs": {sampling: episode.Sampling{Logprobs: true}, cfg: Config{Stream: true}, kind: KindLlama,
 			tools: `[{"type":"function","function":{"name":"f"}}]`, want: map[string]string{"stream": "-", "tools": `[{"type":"function","function":{"name":"f"}}]`}},
 		"Ollama gets nothing of its own": {sampling: episode.Sampling{TokenIDs: true}, kind: KindOllama, want: map[string]string{"return_token_ids": "-", "logprobs": "-"}},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -224,10 +225,10 @@ func (c *choice) takeLogprobs(w *wireLogprobs) {
 	}
 	c.logprobs = notNil(c.logprobs)
 	for _, v := range w.TokenLogprobs {
-		c.logprobs = append(c.logprobs, v.logprob())
+		c.logprobs = append(c.logprobs, logprob(v))
 	}
 	for _, l := range w.Content {
-		c.logprobs = append(c.logprobs, l.Value.logprob())
+		c.logprobs = append(c.logprobs, logprob(l.Value))
 		if l.ID != nil {
 			c.logprobIDs = append(c.logprobIDs, *l.ID)
 		}
@@ -240,13 +241,21 @@ func (c *choice) takeMeta(m *wireMeta) {
 	}
 	ids, values := []int32{}, []episode.Logprob{}
 	for _, t := range m.OutputTokenLogprobs {
-		ids, values = append(ids, t.id), append(values, t.value.logprob())
+		ids, values = append(ids, t.id), append(values, logprob(t.value))
 	}
 	c.ids, c.logprobs = ids, values // the engine's own list: whole, where the chat logprobs may be trimmed
 }
 
-func (v logprobValue) logprob() episode.Logprob {
-	return episode.Logprob{Value: v.value, Known: v.known}
+// logprob keeps a value as it was given: null is not known, vLLM's stand-in for minus infinity (-9999) stays -9999, and a
+// bare -Infinity, which decode made the smallest float, is minus infinity again.
+func logprob(v *float32) episode.Logprob {
+	switch {
+	case v == nil:
+		return episode.Logprob{}
+	case *v <= -math.MaxFloat32:
+		return episode.Logprob{Value: float32(math.Inf(-1)), Known: true}
+	}
+	return episode.Logprob{Value: *v, Known: true}
 }
 
 func notNil[T any](s []T) []T {

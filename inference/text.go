@@ -162,10 +162,10 @@ func surrogate(s string) (rune, bool) {
 	return 0xD000 | rune(s[1]&0x3F)<<6 | rune(s[2]&0x3F), true
 }
 
-const minusInfinity = `"-inf"`
+const minusInfinity = "-3.4028235e+38" // the smallest float32; logprob turns it back
 
 // repairNumbers rewrites NaN and infinities outside strings, which Python servers may write and JSON does not know: NaN and
-// Infinity become null (no such log-probability exists), -Infinity becomes the string "-inf" that logprobValue reads. It
+// Infinity become null (no such log-probability exists), -Infinity becomes the smallest float32. It
 // reports whether it changed anything.
 func repairNumbers(data []byte) ([]byte, bool) {
 	var out []byte

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	openai "github.com/sashabaranov/go-openai"
 )
@@ -81,12 +80,12 @@ type wireUsage struct {
 type wireLogprobs struct {
 	Content []wireLogprob `json:"content"`
 	// Legacy completions: a flat list.
-	TokenLogprobs []logprobValue `json:"token_logprobs"`
+	TokenLogprobs []*float32 `json:"token_logprobs"`
 }
 
 type wireLogprob struct {
-	Value logprobValue `json:"logprob"`
-	ID    *int32       `json:"id"` // llama-server
+	Value *float32 `json:"logprob"` // nil = null: not known, which is not certainty
+	ID    *int32   `json:"id"`      // llama-server
 }
 
 // wireMeta is SGLang's return_meta_info.
@@ -98,7 +97,7 @@ type wireMeta struct {
 
 type sglangToken struct {
 	id    int32
-	value logprobValue
+	value *float32
 }
 
 func (t *sglangToken) UnmarshalJSON(data []byte) error {
@@ -110,26 +109,6 @@ func (t *sglangToken) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("a token of meta_info.output_token_logprobs has %d parts; expected logprob, id, text", len(parts))
 	}
 	return errors.Join(json.Unmarshal(parts[0], &t.value), json.Unmarshal(parts[1], &t.id))
-}
-
-// logprobValue is a log-probability that may be null. Infinities, which JSON cannot hold, come as the strings that
-// repairNumbers made of them. vLLM's -9999 (its stand-in for minus infinity) is kept as it is.
-type logprobValue struct {
-	value float32
-	known bool
-}
-
-func (v *logprobValue) UnmarshalJSON(data []byte) error {
-	switch string(data) {
-	case "null":
-		*v = logprobValue{}
-		return nil
-	case minusInfinity:
-		*v = logprobValue{value: float32(math.Inf(-1)), known: true}
-		return nil
-	}
-	v.known = true
-	return json.Unmarshal(data, &v.value)
 }
 
 // modelCard is one entry of GET /v1/models: go-openai's Model with the figures engines add.

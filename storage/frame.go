@@ -76,9 +76,10 @@ func scanFrames(r io.ReaderAt, size int64, each func(offset int64, frame []byte)
 	var gaps []gap
 	offset := int64(len(segmentMagic))
 	if !hasMagic(r, size) {
-		next := findFrame(r, 0, size)
-		gaps = append(gaps, gap{0, next - 0, next == size})
-		offset = next
+		offset = findFrame(r, 0, size)
+		if offset > 0 {
+			gaps = append(gaps, gap{0, offset, offset == size})
+		}
 	}
 	for offset < size {
 		end, err := scanRun(r, offset, size, each)

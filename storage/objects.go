@@ -20,7 +20,7 @@ import (
 const objectRows = 64
 
 // ReadObjects reads any Parquet file row by row, as JSON objects with the columns in the file's order; lists and structs stay
-// nested. Memory does not grow with the file. An error names the file and ends the iteration.
+// nested, the keys of a struct in alphabetical order. Memory does not grow with the file. An error names the file and ends the iteration.
 //
 // Values JSON has no form for: binary is base64, times and dates are text, NaN and the infinities are strings.
 func ReadObjects(path string) iter.Seq2[json.RawMessage, error] {
@@ -75,6 +75,9 @@ func openObjects(f *os.File) (records pqarrow.RecordReader, closeAll func(), err
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := checkOffsets(in, f); err != nil {
+		return nil, nil, errors.Join(err, in.Close())
+	}
 	arrows, err := pqarrow.NewFileReader(in, pqarrow.ArrowReadProperties{BatchSize: objectRows}, memory.DefaultAllocator)
 	if err != nil {
 		return nil, nil, errors.Join(err, in.Close())
@@ -84,6 +87,33 @@ func openObjects(f *os.File) (records pqarrow.RecordReader, closeAll func(), err
 		return nil, nil, errors.Join(err, in.Close())
 	}
 	return records, func() { records.Release(); _ = in.Close() }, nil
+}
+
+// checkOffsets demands that every column chunk lies inside the file. The reader opens the columns of a struct in goroutines of
+// its own, where a panic over a negative length cannot be caught.
+func checkOffsets(in *parquetfile.Reader, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	for g := range in.NumRowGroups() {
+		group := in.MetaData().RowGroup(g)
+		for c := range group.NumColumns() {
+			chunk, err := group.ColumnChunk(c)
+			if err != nil {
+				return err
+			}
+			start, bytes := chunk.DataPageOffset(), chunk.TotalCompressedSize()
+			if chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0 {
+				start = min(start, chunk.DictionaryPageOffset())
+			}
+			if start < 0 || bytes < 0 || start > info.Size()-bytes {
+				return fmt.Errorf("%w: column %s of row group %d lies outside the file: %d bytes at byte %d", ErrDamaged,
+					chunk.PathInSchema(), g, bytes, start)
+			}
+		}
+	}
+	return nil
 }
 
 func nextObjects(records pqarrow.RecordReader) (objects []json.RawMessage, err error) {
@@ -113,6 +143,9 @@ func objectAt(batch arrow.RecordBatch, row int) (json.RawMessage, error) {
 			return nil, err
 		}
 		value, err := json.Marshal(column.GetOneForMarshal(row))
+		if bad := (*json.UnsupportedValueError)(nil); errors.As(err, &bad) { // NaN in a type that arrow does not care for
+			value, err = json.Marshal(column.ValueStr(row))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("column %s: %w", batch.ColumnName(i), err)
 		}

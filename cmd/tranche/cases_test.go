@@ -30,7 +30,7 @@ func TestCaseCTo1(t *testing.T) {
 	for try := range 3 { // a neighbour on the machine must not decide it
 		wall, peak, conns = fullConcurrency(t)
 		t.Logf("try %d: wall %.2fs, peak %d, connections %d", try+1, wall, peak, conns)
-		if wall <= 1.6 && peak >= 490 {
+		if wall <= 1.6 && peak >= 490 || raceEnabled {
 			break
 		}
 	}

@@ -42,7 +42,7 @@ func (s *session) ending(runErr error) ending {
 	case runErr == nil:
 		return ending{}
 	case errors.Is(runErr, scheduler.ErrTooManyFailed):
-		return ending{codeGaveUp, "too many episodes failed", fmt.Errorf("%w (--stop-on-failed-share %g); `tranche view %s --failed` shows them", runErr, s.set.StopOnFailedShare, quoted(s.dir))}
+		return ending{codeGaveUp, "too many episodes failed", fmt.Errorf("%w (--stop-on-failed-share %g); `%s view %s --failed` shows them", runErr, s.set.StopOnFailedShare, s.a.program, quoted(s.dir))}
 	case errors.Is(runErr, scheduler.ErrEndpointsDead):
 		return ending{codeEndpoint, "no endpoint answers any more", runErr}
 	case codeOf(runErr) == codeDisk:
@@ -79,10 +79,10 @@ func (s *session) report(ended string) *report {
 	r := &report{
 		State: stateComplete, Ended: ended, RunID: s.file.RunID, Dir: s.dir, Model: joined(modelsOf(&s.set)), Made: "endpoints",
 		Total: s.total(), Left: max(s.total()-settled(s.writer.Counts()), 0), Dataset: d, StdErr: stdError(d.Reward), Files: filesIn(s.dir),
-		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(),
+		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(), program: s.a.program,
 	}
 	if r.Left > 0 {
-		r.State, r.Command = stateIncomplete, "tranche resume "+quoted(s.dir)
+		r.State, r.Command = stateIncomplete, s.a.program+" resume "+quoted(s.dir)
 	}
 	if s.file.Embedded {
 		r.Made = embeddedText

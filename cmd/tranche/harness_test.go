@@ -46,7 +46,7 @@ func (l *lockedBuffer) String() string {
 func newShell(t *testing.T) *shell {
 	s := &shell{t: t, signals: make(chan os.Signal, 2)}
 	s.app = &app{stdout: &s.out, stderr: &s.err, signals: s.signals, exit: func(c int) { t.Errorf("exited at once with %d", c) },
-		started: time.Now(), width: func() int { return 100 }}
+		started: time.Now(), width: func() int { return 100 }, program: "tranche"}
 	return s
 }
 

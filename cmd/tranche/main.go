@@ -31,9 +31,17 @@ func main() {
 	a := &app{
 		stdout: os.Stdout, stderr: os.Stderr, signals: signals, exit: os.Exit, started: time.Now(),
 		terminal: term.IsTerminal(int(os.Stderr.Fd())), colour: colourWanted(os.Stdout),
-		width: terminalWidth,
+		width: terminalWidth, program: programName(os.Args[0]),
 	}
 	os.Exit(int(a.main(context.Background(), os.Args[1:])))
+}
+
+// programName is how this program was called, so that "what to type next" can be typed.
+func programName(arg0 string) string {
+	if strings.Contains(arg0, "go-build") { // go run's temporary file
+		return "go run ./cmd/tranche"
+	}
+	return quoted(arg0)
 }
 
 // colourWanted follows no-color.org: colours on a terminal only, and not where NO_COLOR is set.
@@ -59,6 +67,7 @@ type app struct {
 	terminal       bool       // stderr is one
 	colour         bool       // stdout takes colours
 	width          func() int // columns
+	program        string     // how to call it again
 	quiet          bool       // no notices
 
 	tools   []action.Tool   // offered besides the built-in ones; none in the binary

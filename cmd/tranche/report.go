@@ -37,6 +37,8 @@ type report struct {
 	Files   files           `json:"files"`
 	Skipped skippedRows     `json:"input"`
 	Notes   []string        `json:"notes,omitempty"`
+
+	program string // how to call this program again
 }
 
 // sessionReport is what one invocation did. Done + Failed + Cancelled + Skipped = Sum.
@@ -278,14 +280,14 @@ func (r *report) nextText(p *printer) {
 	p.line("  files      %s (the dataset), %s (rows that failed), %s", r.Files.Parts, r.Files.Failures, r.Files.Summary)
 	p.line("next:")
 	if r.Left > 0 {
-		p.line("  tranche resume %s", quoted(r.Dir))
+		p.line("  %s resume %s", r.program, quoted(r.Dir))
 	} else if r.Dataset.Failed > 0 {
-		p.line("  tranche resume %s --retry-failed    # play only the failed episodes again", quoted(r.Dir))
+		p.line("  %s resume %s --retry-failed    # play only the failed episodes again", r.program, quoted(r.Dir))
 	}
 	if r.Dataset.Failed > 0 {
-		p.line("  tranche view %s --failed", quoted(r.Dir))
+		p.line("  %s view %s --failed", r.program, quoted(r.Dir))
 	}
-	p.line("  tranche view %s --best", quoted(r.Dir))
+	p.line("  %s view %s --best", r.program, quoted(r.Dir))
 	p.line("  python -c 'import pyarrow.dataset as ds; print(ds.dataset(%q).to_table().to_pandas())'", r.Files.Parts)
 }
 

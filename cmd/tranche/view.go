@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.report(sum)
+	r, err := c.report(a, sum)
 	if err != nil {
 		return err
 	}
@@ -65,8 +66,8 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	return a.print(r.text(a.colour))
 }
 
-func (c *viewCmd) report(sum storage.Summary) (*report, error) {
-	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir)}
+func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
+	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir), program: a.program}
 	file, ok, err := readRunFile(c.Dir)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (c *viewCmd) report(sum storage.Summary) (*report, error) {
 	if r.Left == 0 {
 		r.State = stateComplete
 	} else {
-		r.Command = "tranche resume " + quoted(c.Dir)
+		r.Command = a.program + " resume " + quoted(c.Dir)
 	}
 	return r, nil
 }
@@ -143,11 +144,16 @@ func (c *viewCmd) wanted(r *storage.Row) bool {
 func (c *viewCmd) order() func(a, b *storage.Row) bool {
 	switch {
 	case c.Best:
-		return func(a, b *storage.Row) bool { return *a.Reward > *b.Reward }
+		return func(a, b *storage.Row) bool { return cmp.Or(cmp.Compare(*b.Reward, *a.Reward), byTask(a, b)) < 0 }
 	case c.Worst:
-		return func(a, b *storage.Row) bool { return *a.Reward < *b.Reward }
+		return func(a, b *storage.Row) bool { return cmp.Or(cmp.Compare(*a.Reward, *b.Reward), byTask(a, b)) < 0 }
 	}
 	return nil
+}
+
+// byTask breaks ties, so that the same dataset always shows the same rows.
+func byTask(a, b *storage.Row) int {
+	return cmp.Or(cmp.Compare(a.TaskID, b.TaskID), cmp.Compare(a.Round, b.Round), cmp.Compare(a.SampleIndex, b.SampleIndex))
 }
 
 // selection keeps the first few rows by an order, so that a dataset of any size can be gone through.

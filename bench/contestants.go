@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tranche/scheduler"
+)
+
+// Contestant is a policy by name, made anew for every run.
+type Contestant struct {
+	Name  string
+	About string // one line for people
+	New   func(Told) (Policy, error)
+}
+
+// StaticCaps are the caps that count as tuning by hand, episodes a replica.
+func StaticCaps() []int { return []int{4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64} }
+
+// Contestants are all policies that can be compared, the scheduler's own first.
+func Contestants() []Contestant {
+	sure := func(p func(Told) Policy) func(Told) (Policy, error) {
+		return func(t Told) (Policy, error) { return p(t), nil }
+	}
+	all := []Contestant{
+		{"tranche", "the scheduler's own core, untuned", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{}, t) }},
+		{"flood", "every call at once, round robin", sure(func(t Told) Policy { return NewFlood(t, false) })},
+		{"flood-sticky", "every call at once, episodes stay on a replica", sure(func(t Told) Policy { return NewFlood(t, true) })},
+		{"aimd", "a window of episodes per replica, steered by hit rate and KV use", sure(NewAIMD)},
+		{"prime-rl", "prime-rl's adaptive cap", NewPrimeRL},
+		{"thunder", "ThunderAgent's rules", func(t Told) (Policy, error) { return NewThunder(t, false) }},
+		{"thunder-origin", "ThunderAgent's rules, resume on the origin only", func(t Told) (Policy, error) { return NewThunder(t, true) }},
+		{"walls", "hard length buckets, half of the replicas each", NewWalls},
+	}
+	for _, n := range StaticCaps() {
+		all = append(all, capOf(n))
+	}
+	return all
+}
+
+func capOf(n int) Contestant {
+	return Contestant{"cap-" + strconv.Itoa(n), fmt.Sprintf("at most %d episodes a replica, sticky", n), func(t Told) (Policy, error) { return NewCap(t, n), nil }}
+}
+
+// Named returns contestants by name: those listed, "caps" for all static caps, "cap-N" for any N, "all".
+func Named(names []string) ([]Contestant, error) {
+	var chosen []Contestant
+	for _, name := range names {
+		found, err := named(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			if !slices.ContainsFunc(chosen, func(o Contestant) bool { return o.Name == c.Name }) {
+				chosen = append(chosen, c)
+			}
+		}
+	}
+	return chosen, nil
+}
+
+func named(name string) ([]Contestant, error) {
+	all := Contestants()
+	if name == "all" {
+		return all, nil
+	}
+	if name == "caps" {
+		return slices.DeleteFunc(all, func(c Contestant) bool { return !strings.HasPrefix(c.Name, "cap-") }), nil
+	}
+	for _, c := range all {
+		if c.Name == name {
+			return []Contestant{c}, nil
+		}
+	}
+	if number, ok := strings.CutPrefix(name, "cap-"); ok {
+		if n, err := strconv.Atoi(number); err == nil && n > 0 {
+			return []Contestant{capOf(n)}, nil
+		}
+	}
+	known := []string{"all", "caps", "cap-N"}
+	for _, c := range all {
+		if !strings.HasPrefix(c.Name, "cap-") {
+			known = append(known, c.Name)
+		}
+	}
+	return nil, fmt.Errorf("policy %q: expected one of %s", name, strings.Join(known, ", "))
+}

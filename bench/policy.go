@@ -1,0 +1,42 @@
+package bench
+
+import (
+	"tranche/episode"
+	"tranche/scheduler"
+)
+
+// Policy is what decides in a simulated fleet: the scheduler's core, or a baseline. It is called by one goroutine, and learns
+// only what a client can see. Next is called after any other method and when the wait it asked for is over.
+type Policy interface {
+	// Offer hands over a call. An episode has one call at a time.
+	Offer(r scheduler.Request, now scheduler.Time)
+	// Next returns what to send, what will never be sent, and how long nothing changes by time alone (negative = for ever).
+	Next(now scheduler.Time) ([]scheduler.Launch, []scheduler.Reject, scheduler.Time)
+	// Settle reports the end of a launched attempt.
+	Settle(t scheduler.Ticket, o Outcome, now scheduler.Time) scheduler.Decision
+	// Act says that an episode went into an action of a kind after its last call.
+	Act(episodeID, kind string, now scheduler.Time)
+	// Observe brings a reading of a replica's own gauges, where there are metrics.
+	Observe(replica int, l episode.Load, now scheduler.Time)
+	// Withdraw takes a waiting call back; false when it is running.
+	Withdraw(t scheduler.Ticket) bool
+	// Leave says that an episode makes no more calls.
+	Leave(episodeID string, now scheduler.Time)
+}
+
+// Outcome is how an attempt ended.
+type Outcome struct {
+	Fault     *episode.Fault // nil = success
+	Generated int            // tokens of the answer
+	Prompt    int            // tokens of the prompt, as the server counted
+	Cached    int            // tokens of it that the server found in its prefix cache
+}
+
+// Told is what a policy is told before a run: no more than a client can know.
+type Told struct {
+	Replicas []scheduler.ReplicaConfig
+	Seed     uint64
+	// Median is the median prompt + answer of the workload's calls, tokens. Only the hard length buckets use it: they are given
+	// knowledge that the others do without.
+	Median int
+}
