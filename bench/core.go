@@ -27,10 +27,10 @@ func (p *corePolicy) Next(now scheduler.Time) ([]scheduler.Launch, []scheduler.R
 }
 
 func (p *corePolicy) Settle(t scheduler.Ticket, o Outcome, now scheduler.Time) scheduler.Decision {
-	return p.core.Settle(t, o.Fault, o.Generated, now)
+	return p.core.Settle(t, o.Fault, scheduler.Usage{Generated: o.Generated, Cached: o.Cached}, now)
 }
 
-func (p *corePolicy) Act(string, string, scheduler.Time) {}
+func (p *corePolicy) Act(episodeID, kind string, now scheduler.Time) { p.core.Act(episodeID, kind, now) }
 
 func (p *corePolicy) Observe(replica int, l episode.Load, _ scheduler.Time) {
 	p.core.Observe(replica, l)

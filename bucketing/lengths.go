@@ -76,3 +76,14 @@ func (l *Lengths[K]) Deviation(cell K) float64 {
 	}
 	return math.Sqrt(m.m2 / (m.n - 1))
 }
+
+// Of is the plain mean of the cell's lengths, tokens; 0 when it has none.
+func (l *Lengths[K]) Of(cell K) float64 {
+	if m := l.cells[cell]; m != nil {
+		return m.mean
+	}
+	return 0
+}
+
+// Forget drops a cell that will not be asked for again; the mean over all keeps what it taught.
+func (l *Lengths[K]) Forget(cell K) { delete(l.cells, cell) }

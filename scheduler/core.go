@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"tranche/bucketing"
 	"tranche/episode"
@@ -23,6 +24,7 @@ type Request struct {
 	Want           int  // tokens the answer may have by turn and episode budgets; 0 = as many as fit
 	Context        int  // cap on prompt + answer, tokens; 0 = the endpoint's own
 	MinUseful      int  // least room for an answer worth asking for, tokens
+	Turns          int  // calls the episode may still make, this one included; 0 = not known
 }
 
 // Launch says: send this call to that replica now.
@@ -58,7 +60,7 @@ type Core struct {
 	rnd      *rand.Rand
 	replicas []*replica
 	calls    map[Ticket]*call
-	homes    map[string]*home // by episode
+	lives    map[string]*life // by episode
 	groups   map[string]*groupHome
 	pools    map[string]*pool // by member set
 	order    []*pool          // pools by priority: smaller sets first, so an episode at its home before work that can go anywhere
@@ -66,7 +68,15 @@ type Core struct {
 	byAge    bucketing.Queues[*call]
 	lengths  bucketing.Lengths[episode.Cell]
 	turn     int // rotates ties between equal replicas
+
+	future     *foresight
+	actions    bucketing.Lengths[string] // by kind, in timeUnits
+	siblings   bucketing.Lengths[string] // answer lengths by group, tokens
+	alarms     alarms
+	admissions int
 }
+
+const timeUnit = 10 * time.Millisecond
 
 type call struct {
 	Request
@@ -85,6 +95,9 @@ type call struct {
 	failures int // all failures, for the backoff
 	avoid    int // replica that failed it last, -1
 	learned  bool
+	life     *life
+	moved    bool // waited long enough for its origin
+	held     bool // its episode's memory was held when it came
 }
 
 type callState int
@@ -94,12 +107,6 @@ const (
 	postponed
 	running
 )
-
-type home struct {
-	replica int
-	group   string
-	warm    bool // a call of the episode succeeded there: its prefix may be cached
-}
 
 type groupHome struct {
 	replica, open int
@@ -113,11 +120,16 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 	rules = rules.withDefaults()
 	c := &Core{
 		rules: rules, rnd: rand.New(rand.NewPCG(rules.Seed, 0x7261_6e63_6865)),
-		calls: map[Ticket]*call{}, homes: map[string]*home{}, groups: map[string]*groupHome{}, pools: map[string]*pool{},
+		calls: map[Ticket]*call{}, lives: map[string]*life{}, future: newForesight(), groups: map[string]*groupHome{}, pools: map[string]*pool{},
 	}
 	c.lengths.Prior = 256
+	c.actions.Prior = 100
 	for _, r := range replicas {
-		c.replicas = append(c.replicas, &replica{ReplicaConfig: r, theta: 1, cooldown: rules.Cooldown})
+		theta := rules.Theta
+		if r.Strict {
+			theta = 1
+		}
+		c.replicas = append(c.replicas, &replica{ReplicaConfig: r, index: len(c.replicas), theta: theta, cooldown: rules.Cooldown})
 	}
 	return c, nil
 }
@@ -126,12 +138,32 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 func (c *Core) Offer(r Request, now Time) {
 	w := &call{Request: r, avoid: -1, heapPos: -1}
 	c.calls[r.Ticket] = w
+	l := c.lives[r.Episode]
+	if l == nil {
+		l = &life{id: r.Episode, group: r.Group, domain: r.Cell.DataSource, replica: -1}
+		c.lives[r.Episode] = l
+	}
+	w.life, l.bound = l, r.Turns
+	c.acted(l, now)
+	if w.held = l.inside; w.held {
+		c.replan(l, c.planFor(w))
+		c.crowded(l)
+	}
+	l.call = w
 	c.enqueue(w, now)
+}
+
+// planFor projects the memory of the call's episode.
+func (c *Core) planFor(w *call) plan {
+	return c.future.plan(w.life.domain, w.life.turns, w.Prompt+c.expected(w), w.Turns, c.rules.Overhead)
 }
 
 // expected is how long the answer is expected to get, tokens.
 func (c *Core) expected(w *call) int {
 	e := int(c.lengths.Mean(w.Cell))
+	if n := c.siblings.Seen(w.Group); n > 0 {
+		e = int((float64(n)*c.siblings.Of(w.Group) + float64(e)) / float64(n+1))
+	}
 	if w.Want > 0 {
 		e = min(e, w.Want)
 	}
@@ -152,38 +184,47 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 	for len(c.delayed) > 0 && c.delayed[0].due <= now {
 		c.enqueue(heap.Pop(&c.delayed).(*call), now)
 	}
+	c.ring(now)
 	rejects = c.rejects(now)
 	reserved := c.oldestFirst(now, &launches)
-	for _, p := range c.order {
-		for level := p.queue.Below(64); level >= 0; {
-			w := p.queue.Head(level).Value
-			i := c.choose(p, w, now, reserved)
-			if i < 0 {
-				level = p.queue.Below(level)
-				continue
-			}
-			launches = append(launches, c.launch(w, i, now))
-			if p.queue.Head(level) == nil {
-				level = p.queue.Below(level)
-			}
+	for n := -1; n < len(launches); { // a launch that moves an episode makes room where it was
+		n = len(launches)
+		for _, p := range c.order {
+			launches = c.serve(p, reserved, now, launches)
 		}
 	}
 	return launches, rejects, c.untilNext(now)
 }
 
+// serve launches what fits of a pool, the highest levels first; a level whose head does not fit waits, lower ones may go.
+func (c *Core) serve(p *pool, reserved int, now Time, launches []Launch) []Launch {
+	for level := p.queue.Below(64); level >= 0; {
+		w := p.queue.Head(level).Value
+		i := c.choose(p, w, now, reserved)
+		if i < 0 {
+			level = p.queue.Below(level)
+			continue
+		}
+		launches = append(launches, c.launch(w, i, now))
+		if p.queue.Head(level) == nil {
+			level = p.queue.Below(level)
+		}
+	}
+	return launches
+}
+
 // oldestFirst serves the longest-waiting call before all order when it is past the age limit. When it does not fit yet, it
 // returns the replica whose room is kept for it, else -1.
 func (c *Core) oldestFirst(now Time, launches *[]Launch) int {
-	for c.byAge.Len() > 0 {
-		w := c.byAge.Head(0).Value
-		if now-w.since <= c.rules.AgeLimit {
-			return -1
-		}
-		if i := c.choose(w.pool, w, now, -1); i >= 0 {
+	for level, limit := range []Time{c.rules.StartLimit, c.rules.AgeLimit} { // episodes not begun, episodes begun
+		for head := c.byAge.Head(level); head != nil && now-head.Value.since > limit; head = c.byAge.Head(level) {
+			w := head.Value
+			i := c.choose(w.pool, w, now, -1)
+			if i < 0 {
+				return c.roomiest(w, now)
+			}
 			*launches = append(*launches, c.launch(w, i, now))
-			continue
 		}
-		return c.roomiest(w, now)
 	}
 	return -1
 }
@@ -201,31 +242,27 @@ func (c *Core) roomiest(w *call, now Time) int {
 }
 
 // choose picks the replica of the pool that takes the call now, or -1: the group's own when it has room, else the least
-// filled; equals take turns. The replica that just failed the call is left out while another is alive.
+// filled; equals take turns.
 func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
-	if g := c.groups[w.Group]; g != nil && g.replica != reserved && g.replica != w.avoid &&
-		slices.Contains(p.members, g.replica) && c.fits(c.replicas[g.replica], w, now) {
+	if !w.life.inside {
+		w.life.plan = c.planFor(w)
+	}
+	if g := c.groups[w.Group]; g != nil && slices.Contains(p.members, g.replica) && c.takes(g.replica, w, now, reserved) {
 		return g.replica
 	}
-	best, avoided := -1, -1
+	best := -1
 	for k := range p.members {
 		i := p.members[(k+c.turn)%len(p.members)]
-		r := c.replicas[i]
-		if i == reserved || !c.fits(r, w, now) {
-			continue
-		}
-		if i == w.avoid {
-			avoided = i
-			continue
-		}
-		if best < 0 || r.fill() < c.replicas[best].fill() {
+		if c.takes(i, w, now, reserved) && (best < 0 || c.replicas[i].fill() < c.replicas[best].fill()) {
 			best = i
 		}
 	}
-	if best < 0 && avoided >= 0 && !c.othersAlive(p, avoided) {
-		return avoided
-	}
 	return best
+}
+
+// takes says whether replica i can take the call now, its room not being kept for another.
+func (c *Core) takes(i int, w *call, now Time, reserved int) bool {
+	return (i != reserved || w.life.inside) && c.fits(c.replicas[i], w, now)
 }
 
 func (c *Core) launch(w *call, i int, now Time) Launch {
@@ -250,10 +287,7 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 
 // settleDown makes i the home of the call's episode and of its group.
 func (c *Core) settleDown(w *call, i int) {
-	h := c.homes[w.Episode]
-	if h == nil {
-		h = &home{group: w.Group}
-		c.homes[w.Episode] = h
+	if w.life.replica < 0 {
 		g := c.groups[w.Group]
 		if g == nil {
 			g = &groupHome{replica: i}
@@ -261,12 +295,17 @@ func (c *Core) settleDown(w *call, i int) {
 		}
 		g.open++
 	}
-	h.warm = h.warm && h.replica == i
-	h.replica = i
+	c.enter(w.life, i)
 }
 
-// Settle reports the end of a launched attempt: fault nil = success with that many tokens generated.
-func (c *Core) Settle(t Ticket, fault *episode.Fault, generated int, now Time) Decision {
+// Usage is what a successful attempt took, tokens.
+type Usage struct {
+	Generated int
+	Cached    int // of the prompt, found in the server's prefix cache; -1 = the server does not tell
+}
+
+// Settle reports the end of a launched attempt: fault nil = success.
+func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decision {
 	w := c.calls[t]
 	if w == nil || w.state != running {
 		panic(fmt.Sprintf("scheduler: call %d is settled and was not running", t))
@@ -278,16 +317,30 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, generated int, now Time) D
 		r.trial = 0
 	}
 	if fault == nil {
-		c.lengths.Add(w.Cell, generated)
-		if h := c.homes[w.Episode]; h != nil {
-			h.warm = true
-		}
+		c.succeeded(w, r, u)
 		c.healthy(r, now)
 		r.served++
 		delete(c.calls, t)
 		return Finished
 	}
 	return c.failed(w, r, fault, now)
+}
+
+// succeeded learns from a call and projects its episode anew.
+func (c *Core) succeeded(w *call, r *replica, u Usage) {
+	c.lengths.Add(w.Cell, u.Generated)
+	c.siblings.Add(w.Group, u.Generated)
+	l, x := w.life, w.Prompt+u.Generated
+	if l.warm && w.held && u.Cached >= 0 {
+		r.trim(l.context, u.Cached, c.byAge.Len() > 0)
+	}
+	l.call = nil
+	l.warm = true
+	l.turns++
+	c.future.reach(l.domain, l.turns, x-l.context)
+	l.context = x
+	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
+	c.replan(l, c.future.plan(l.domain, l.turns, x+grown, max(w.Turns-1, 0), c.rules.Overhead))
 }
 
 func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision {
@@ -318,6 +371,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		return Retrying
 	}
 	w.avoid = w.on
+	c.exit(w.life) // what the attempt held is gone, and others may try first
 	w.state, w.due = postponed, now+c.rules.backoff(w.failures, c.rnd)
 	heap.Push(&c.delayed, w)
 	return Retrying
@@ -354,14 +408,21 @@ func (c *Core) Withdraw(t Ticket) bool {
 
 // Leave forgets an episode that makes no more calls.
 func (c *Core) Leave(episodeID string) {
-	h := c.homes[episodeID]
-	if h == nil {
+	l := c.lives[episodeID]
+	if l == nil {
 		return
 	}
-	delete(c.homes, episodeID)
-	if g := c.groups[h.group]; g != nil {
+	c.exit(l)
+	c.future.end(l.domain, l.turns)
+	l.acting = false
+	delete(c.lives, episodeID)
+	if l.replica < 0 {
+		return
+	}
+	if g := c.groups[l.group]; g != nil {
 		if g.open--; g.open == 0 {
-			delete(c.groups, h.group)
+			delete(c.groups, l.group)
+			c.siblings.Forget(l.group)
 		}
 	}
 }
@@ -380,7 +441,14 @@ func (c *Core) untilNext(now Time) Time {
 	if c.byAge.Len() == 0 {
 		return next
 	}
-	at(c.byAge.Head(0).Value.since + c.rules.AgeLimit + 1)
+	if len(c.alarms) > 0 {
+		at(c.alarms[0].at)
+	}
+	for level, limit := range []Time{c.rules.StartLimit, c.rules.AgeLimit} {
+		if head := c.byAge.Head(level); head != nil {
+			at(head.Value.since + limit + 1)
+		}
+	}
 	for _, r := range c.replicas {
 		at(r.gateUntil)
 		if r.open && r.trial == 0 {

@@ -22,6 +22,10 @@ type world struct {
 	history  []string
 	faulty   float64
 	deadTill map[int]Time
+	acting   map[string]Time // episodes in an action, until when
+	left     map[string]int  // calls each episode still makes
+	of       map[Ticket]string
+	tickets  Ticket
 }
 
 type flight struct {
@@ -35,8 +39,12 @@ func (w *world) fatal(t *rapid.T, format string, args ...any) {
 
 func (w *world) step(t *rapid.T) {
 	launches, rejects, wait := w.core.Next(w.now)
+	if again, _, _ := w.core.Next(w.now); len(again) > 0 {
+		w.fatal(t, "Next left %d calls that could have been launched", len(again))
+	}
 	for _, r := range rejects {
 		w.end(t, r.Ticket, "rejected")
+		w.after(r.Ticket, true)
 	}
 	for _, l := range launches {
 		if _, twice := w.running[l.Ticket]; twice {
@@ -46,21 +54,67 @@ func (w *world) step(t *rapid.T) {
 		w.history = append(w.history, fmt.Sprint(w.now, l))
 	}
 	w.checkBudgets(t)
-	if again, _, _ := w.core.Next(w.now); len(again) > 0 {
-		w.fatal(t, "Next left %d calls that could have been launched", len(again))
-	}
-	if next, ok := w.earliest(); ok && (wait < 0 || w.running[next].until <= w.now+wait) {
+	_, acted, acting := w.nextActor()
+	if next, ok := w.earliest(); ok && (wait < 0 || w.running[next].until <= w.now+wait) && (!acting || w.running[next].until <= acted) {
 		w.now = max(w.now, w.running[next].until)
 		w.settle(t, next)
 		return
 	}
-	if w.pending == 0 {
+	if w.pending == 0 && len(w.acting) == 0 {
+		return
+	}
+	if id, until, ok := w.nextActor(); ok && (wait < 0 || until <= w.now+wait) {
+		w.now = max(w.now, until)
+		delete(w.acting, id)
+		w.offer(id)
 		return
 	}
 	if wait < 0 {
-		w.fatal(t, "%d calls wait and nothing will ever happen", w.pending)
+		for k, c := range w.core.calls {
+			t.Logf("call %d %+v\nlife %+v", k, *c, *c.life)
+		}
+		for _, r := range w.core.replicas {
+			t.Logf("%+v", *r)
+		}
+		w.fatal(t, "%d calls wait and nothing will ever happen; in flight %v, acting %v", w.pending, w.running, w.acting)
 	}
 	w.now += wait
+}
+
+// offer sends the next call of an episode to the core.
+func (w *world) offer(id string) {
+	w.tickets++
+	w.of[w.tickets] = id
+	w.pending++
+	w.core.Offer(Request{
+		Ticket: w.tickets, Episode: id, Group: "g" + id[:1], Cell: episode.Cell{DataSource: id[:1]}, Prompt: 1 + w.rnd.IntN(400), Exact: w.rnd.IntN(2) == 0,
+		Want: w.rnd.IntN(200), MinUseful: w.rnd.IntN(16),
+	}, w.now)
+}
+
+func (w *world) nextActor() (id string, until Time, ok bool) {
+	for e, u := range w.acting {
+		if !ok || u < until || (u == until && e < id) {
+			id, until, ok = e, u, true
+		}
+	}
+	return id, until, ok
+}
+
+// after is what an episode does when a call of it has ended: leave, act, or call again at once.
+func (w *world) after(k Ticket, failed bool) {
+	id := w.of[k]
+	w.left[id]--
+	switch {
+	case failed || w.left[id] <= 0:
+		w.core.Leave(id)
+		delete(w.left, id)
+	case w.rnd.IntN(3) > 0:
+		w.core.Act(id, []string{"quick", "slow"}[w.rnd.IntN(2)], w.now)
+		w.acting[id] = w.now + time.Duration(w.rnd.IntN(40000))*time.Millisecond
+	default:
+		w.offer(id)
+	}
 }
 
 func (w *world) earliest() (Ticket, bool) {
@@ -85,8 +139,9 @@ func (w *world) settle(t *rapid.T, k Ticket) {
 		c := classes[w.rnd.IntN(len(classes))]
 		fault = &episode.Fault{Class: c, Retry: c != episode.ClassBadRequest, Cause: errors.New("x"), After: time.Duration(w.rnd.IntN(3)) * time.Second}
 	}
-	if w.core.Settle(k, fault, w.rnd.IntN(f.launch.MaxTokens+1), w.now) != Retrying {
+	if w.core.Settle(k, fault, Usage{w.rnd.IntN(f.launch.MaxTokens + 1), w.rnd.IntN(400) - 1}, w.now) != Retrying {
 		w.end(t, k, "settled")
+		w.after(k, fault != nil)
 	}
 }
 
@@ -111,7 +166,7 @@ func (w *world) checkBudgets(t *rapid.T) {
 		if s.Promised != perReplica[i] || s.Running != calls[i] {
 			w.fatal(t, "%s says %d tokens in %d calls, its calls make %d in %d", s.Name, s.Promised, s.Running, perReplica[i], calls[i])
 		}
-		if s.Capacity.KVTokens > 0 && s.Promised > s.Capacity.KVTokens {
+		if w.core.replicas[i].Strict && s.Capacity.KVTokens > 0 && s.Promised > s.Capacity.KVTokens {
 			w.fatal(t, "%s promised %d tokens of %d", s.Name, s.Promised, s.Capacity.KVTokens)
 		}
 	}
@@ -121,7 +176,7 @@ func newWorld(t *rapid.T, seed uint64) *world {
 	var replicas []ReplicaConfig
 	for i := range rapid.IntRange(1, 5).Draw(t, "replicas") {
 		replicas = append(replicas, ReplicaConfig{
-			Name: fmt.Sprint("r", i), MaxCalls: rapid.IntRange(0, 4).Draw(t, "calls"),
+			Strict: rapid.Bool().Draw(t, "strict"), Name: fmt.Sprint("r", i), MaxCalls: rapid.IntRange(0, 4).Draw(t, "calls"),
 			Capacity: episode.Capacity{KVTokens: rapid.SampledFrom([]int{0, 500, 4000}).Draw(t, "kv"), ContextTokens: rapid.SampledFrom([]int{0, 300, 2000}).Draw(t, "context")},
 		})
 	}
@@ -131,6 +186,7 @@ func newWorld(t *rapid.T, seed uint64) *world {
 	}
 	return &world{
 		core: core, rnd: rand.New(rand.NewPCG(seed, 1)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, deadTill: map[int]Time{},
+		acting: map[string]Time{}, left: map[string]int{}, of: map[Ticket]string{},
 		faulty: rapid.SampledFrom([]float64{0, 0.05, 0.5}).Draw(t, "faulty"),
 	}
 }
@@ -145,18 +201,15 @@ func TestLaws(t *testing.T) {
 				w.deadTill[i] = time.Duration(w.rnd.IntN(30)) * time.Second
 			}
 		}
-		n := rapid.IntRange(1, 120).Draw(t, "offers")
-		for k := 1; k <= n; k++ {
-			w.pending++
-			w.core.Offer(Request{
-				Ticket: Ticket(k), Episode: fmt.Sprint("e", w.rnd.IntN(n)), Group: fmt.Sprint("g", w.rnd.IntN(10)),
-				Prompt: 1 + w.rnd.IntN(400), Exact: w.rnd.IntN(2) == 0, Want: w.rnd.IntN(200), MinUseful: w.rnd.IntN(16),
-			}, w.now)
+		for i := range rapid.IntRange(1, 60).Draw(t, "episodes") {
+			id := fmt.Sprintf("%c%d", 'a'+rune(w.rnd.IntN(5)), i)
+			w.left[id] = 1 + w.rnd.IntN(6)
+			w.offer(id)
 			if w.rnd.IntN(4) > 0 {
 				w.step(t)
 			}
 		}
-		for steps := 0; w.pending > 0; steps++ {
+		for steps := 0; w.pending > 0 || len(w.acting) > 0; steps++ {
 			if steps > 100000 {
 				w.fatal(t, "%d calls have still not ended", w.pending)
 			}
@@ -164,6 +217,14 @@ func TestLaws(t *testing.T) {
 		}
 		if _, waiting := w.core.State(); waiting != 0 || len(w.core.calls) != 0 {
 			w.fatal(t, "the core still holds %d waiting, %d known calls", waiting, len(w.core.calls))
+		}
+		for _, r := range w.core.replicas {
+			if r.inside != 0 || len(r.members) != 0 || r.sum != (plan{}) {
+				w.fatal(t, "%s still counts %d episodes, %v", r.Name, r.inside, r.sum)
+			}
+		}
+		if len(w.core.lives) != 0 || len(w.core.groups) != 0 {
+			w.fatal(t, "the core still knows %d episodes, %d groups", len(w.core.lives), len(w.core.groups))
 		}
 	})
 }
@@ -179,12 +240,14 @@ func TestCoreIsDeterministic(t *testing.T) {
 				rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 2})
 			}
 			core, _ := NewCore(Rules{Seed: seed}, rs)
-			w := &world{core: core, rnd: rand.New(rand.NewPCG(seed, 2)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, faulty: 0.3}
-			for k := 1; k <= 40; k++ {
-				w.pending++
-				core.Offer(Request{Ticket: Ticket(k), Episode: fmt.Sprint(k % 7), Group: fmt.Sprint(k % 3), Prompt: 100 * (k % 5), Want: 50}, w.now)
+			w := &world{core: core, rnd: rand.New(rand.NewPCG(seed, 2)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, faulty: 0.3,
+				acting: map[string]Time{}, left: map[string]int{}, of: map[Ticket]string{}}
+			for i := range 20 {
+				id := fmt.Sprintf("%c%d", 'a'+rune(i%3), i)
+				w.left[id] = 1 + i%4
+				w.offer(id)
 			}
-			for w.pending > 0 {
+			for w.pending > 0 || len(w.acting) > 0 {
 				w.step(t)
 			}
 			return w.history
@@ -220,7 +283,7 @@ func BenchmarkCore(b *testing.B) {
 		}
 		t := flying[0]
 		flying = flying[1:]
-		core.Settle(t, nil, 100, 0)
+		core.Settle(t, nil, Usage{100, -1}, 0)
 		core.Leave(fmt.Sprint(t))
 		offer()
 	}

@@ -74,7 +74,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "rules":
 		s.rules = Rules{
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
-			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"),
+			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"),
 		}
 		if c := arg["classes"]; c != "" {
 			var bounds []int
@@ -90,7 +90,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 		return nil
 	case "replica":
 		s.names[words[1]] = len(s.replicas)
-		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"),
+		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"),
 			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context")}})
 		return nil
 	}
@@ -110,17 +110,19 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 		s.now = d
 		return nil
 	case "offer":
-		_, exact := arg["exact"]
 		s.core.Offer(Request{
 			Ticket: ticket(t, words[1]), Episode: arg.or("ep", "e"+words[1]), Group: arg.or("group", "g"+words[1]),
-			Cell: episode.Cell{DataSource: arg["cell"]}, Prompt: arg.int("prompt"), Exact: exact, Want: arg.int("want"),
-			Context: arg.int("cap"), MinUseful: arg.int("useful"),
+			Cell: episode.Cell{DataSource: arg["cell"]}, Prompt: arg.int("prompt"), Exact: arg.has("exact"), Want: arg.int("want"),
+			Context: arg.int("cap"), MinUseful: arg.int("useful"), Turns: arg.int("turns"),
 		}, s.now)
 		return nil
 	case "settle":
 		return []string{s.settle(t, words, arg)}
 	case "withdraw":
 		return []string{fmt.Sprint(s.core.Withdraw(ticket(t, words[1])))}
+	case "act":
+		s.core.Act(words[1], words[2], s.now)
+		return nil
 	case "leave":
 		s.core.Leave(words[1])
 		return nil
@@ -137,13 +139,16 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 }
 
 func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
+	if c := s.core.calls[ticket(t, words[1])]; c == nil || c.state != running {
+		return "it is not running"
+	}
 	if words[2] == "ok" {
-		return decisionName[s.core.Settle(ticket(t, words[1]), nil, arg.int("tokens"), s.now)]
+		return decisionName[s.core.Settle(ticket(t, words[1]), nil, Usage{arg.int("tokens"), arg.intOr("cached", -1)}, s.now)]
 	}
 	class := episode.Class(words[2])
 	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
 		Retry: class != episode.ClassBadRequest && class != episode.ClassCancelled && class != episode.ClassAuth}
-	return decisionName[s.core.Settle(ticket(t, words[1]), f, 0, s.now)]
+	return decisionName[s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)]
 }
 
 var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full"}
@@ -187,6 +192,11 @@ func args(t *testing.T, words []string) arguments {
 	return a
 }
 
+func (a arguments) has(k string) bool {
+	_, ok := a[k]
+	return ok
+}
+
 func (a arguments) or(k, other string) string {
 	if v, ok := a[k]; ok {
 		return v
@@ -197,6 +207,13 @@ func (a arguments) or(k, other string) string {
 func (a arguments) int(k string) int {
 	n, _ := strconv.Atoi(a[k])
 	return n
+}
+
+func (a arguments) intOr(k string, other int) int {
+	if _, ok := a[k]; ok {
+		return a.int(k)
+	}
+	return other
 }
 
 func (a arguments) time(k string) time.Duration {

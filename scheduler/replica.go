@@ -7,11 +7,18 @@ type ReplicaConfig struct {
 	Name     string
 	Capacity episode.Capacity
 	MaxCalls int // calls in flight at once; 0 = no bound
+	// Strict holds prompt + max_tokens of all calls in flight under KVTokens, whatever is expected: for a budget that a person
+	// set. Else what is expected counts, and the engine's own preemption is the last resort.
+	Strict bool
 }
 
 type replica struct {
 	ReplicaConfig
+	index             int
 	promised, running int
+	inside            int     // episodes whose memory is counted here
+	members           []*life // them
+	sum               plan    // of their plans
 	theta             float64 // share of the KV budget in use; trimmed by Observe
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
 	streak            int     // failures in a row
@@ -67,14 +74,18 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 	if !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
 		return false
 	}
-	if r.Capacity.KVTokens == 0 {
-		return true
-	}
-	cost := w.Prompt + r.maxTokens(w)
-	if r.running == 0 {
+	c0 := float64(r.Capacity.KVTokens)
+	if c0 == 0 || r.running == 0 && r.inside == 0 {
 		return true // never more than the budget itself: limit() says so
 	}
-	return r.promised+cost <= int(r.theta*float64(r.Capacity.KVTokens))
+	if r.Strict && r.running > 0 && r.promised+w.Prompt+r.maxTokens(w) > int(r.theta*c0) {
+		return false
+	}
+	l := w.life
+	if l.inside && l.replica == r.index {
+		return true
+	}
+	return r.inside == 0 || r.sum.peakWith(l.plan) <= r.theta*c0
 }
 
 // ready says whether r may be sent anything now.
@@ -94,7 +105,7 @@ func (r *replica) ready(now Time) bool {
 func (r *replica) fill() float64 {
 	f := 0.0
 	if r.Capacity.KVTokens > 0 {
-		f = float64(r.promised) / float64(r.Capacity.KVTokens)
+		f = r.sum.peakWith(plan{}) / float64(r.Capacity.KVTokens)
 	}
 	if r.MaxCalls > 0 {
 		f = max(f, float64(r.running)/float64(r.MaxCalls))
@@ -136,6 +147,19 @@ func (c *Core) strike(r *replica, now Time) {
 	if r.streak >= c.rules.FailStreak {
 		r.open, r.openedAt, r.retryAt = true, now, now+r.cooldown
 		c.moveAway(r, now)
+	}
+}
+
+// trim moves the share of memory that is promised by what the server's cache kept of an episode's context while it was held
+// here: lost means too much was promised; kept, while others wait for room, means that there may be more. Small steps: one
+// call says little, and a step down costs as much as twenty steps up.
+func (r *replica) trim(context, cached int, wanted bool) {
+	switch {
+	case context < 256:
+	case cached < context/2:
+		r.theta = max(r.theta-0.01, 0.25)
+	case wanted:
+		r.theta = min(r.theta+0.0001, 2.5)
 	}
 }
 

@@ -74,6 +74,7 @@ func (r *Rollout) act(ctx context.Context, e *episode.Episode, acts []episode.Ac
 		e.Close(episode.StatusCompleted, episode.StopToolCalls)
 		return
 	}
+	r.Sched.Act(e.ID, acts[0].Call.Function.Name)
 	obs := r.Actor.Do(ctx, e, acts)
 	if ctx.Err() != nil {
 		stop(ctx, e, cancelled(context.Cause(ctx)))

@@ -439,7 +439,7 @@ func TestShortCallsDoNotWaitForAllLongOnes(t *testing.T) {
 			}
 			src.prompts = append(src.prompts, n)
 		}
-		e := Endpoint{Name: "a", Model: m, Counter: byteCounter{}, Capacity: episode.Capacity{KVTokens: 64000, ContextTokens: 32768}}
+		e := Endpoint{Name: "a", Model: m, Counter: byteCounter{}, Strict: true, Capacity: episode.Capacity{KVTokens: 64000, ContextTokens: 32768}}
 		began := time.Now()
 		_, sink, err := play(t, Config{Endpoints: []Endpoint{e}, Concurrency: 256}, RunConfig{Source: src, MaxOpen: 500})
 		if err != nil {

@@ -15,19 +15,25 @@ type Time = time.Duration
 
 // Rules are the settings of the core. The zero value of a field means its default.
 type Rules struct {
-	Ladder      bucketing.Ladder // classes of expected call length; zero = bucketing.DefaultBounds
-	MaxAttempts int              // attempts of one call that count against it; default 3. 429 and "no connection" do not count: they are the endpoint's
-	BackoffBase time.Duration    // wait after the first failure, at most; default 500 ms, doubles with each failure
-	BackoffMax  time.Duration    // default 30 s
-	Patience    time.Duration    // how long a call waits while no endpoint that could take it is alive; default 2 min
-	MoveAfter   time.Duration    // an episode leaves its endpoint rather than wait longer than this for a gate; default 8 s
-	AgeLimit    time.Duration    // a call that waited longer goes first, and room is kept for it; default 30 s
-	FailStreak  int              // failures in a row that open an endpoint's circuit; default 5
-	Cooldown    time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
-	CooldownMax time.Duration    // default 30 s
-	Ramp        time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
-	RampCalls   int              // how many calls are spaced so; default 16
-	Seed        uint64           // seed of the backoff jitter
+	Ladder                    bucketing.Ladder // classes of expected call length; zero = bucketing.DefaultBounds
+	MaxAttempts               int              // attempts of one call that count against it; default 3. 429 and "no connection" do not count: they are the endpoint's
+	BackoffBase               time.Duration    // wait after the first failure, at most; default 500 ms, doubles with each failure
+	BackoffMax                time.Duration    // default 30 s
+	Patience                  time.Duration    // how long a call waits while no endpoint that could take it is alive; default 2 min
+	MoveAfter                 time.Duration    // an episode leaves its endpoint rather than wait longer than this for a gate; default 8 s
+	AgeLimit                  time.Duration    // a call that waited longer goes first, and room is kept for it; default 30 s
+	StartLimit                time.Duration    // the same for an episode that has not begun; default 15 min
+	Theta                     float64          // share of a replica's KV memory that open episodes may be projected to need; default 0.9
+	PauseAt                   float64          // share of it at which episodes are paused at the end of a turn; default 0.97
+	Overhead                  float64          // tokens an open episode wastes in partly filled blocks; default 8, half a block of 16
+	MinHold                   time.Duration    // least time an episode in an action keeps its memory; default 1 s
+	PrefillToken, PrefillPair time.Duration    // prefill cost of one token, and of one token for one token before it; default 25 µs, 1 ns
+	FailStreak                int              // failures in a row that open an endpoint's circuit; default 5
+	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
+	CooldownMax               time.Duration    // default 30 s
+	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
+	RampCalls                 int              // how many calls are spaced so; default 16
+	Seed                      uint64           // seed of the backoff jitter
 }
 
 func (r Rules) withDefaults() Rules {
@@ -40,6 +46,13 @@ func (r Rules) withDefaults() Rules {
 	def(&r.Patience, 2*time.Minute)
 	def(&r.MoveAfter, 8*time.Second)
 	def(&r.AgeLimit, 30*time.Second)
+	def(&r.StartLimit, 15*time.Minute)
+	def(&r.Theta, 0.9)
+	def(&r.PauseAt, 0.97)
+	def(&r.Overhead, 8)
+	def(&r.MinHold, time.Second)
+	def(&r.PrefillToken, 25*time.Microsecond)
+	def(&r.PrefillPair, time.Nanosecond)
 	def(&r.FailStreak, 5)
 	def(&r.Cooldown, time.Second)
 	def(&r.CooldownMax, 30*time.Second)

@@ -17,7 +17,8 @@ type Endpoint struct {
 	Counter  episode.Counter // nil = prompts cannot be counted there
 	Gauge    episode.Gauge   // nil = no load figures
 	Capacity episode.Capacity
-	MaxCalls int // calls in flight at once; 0 = Config.Concurrency
+	MaxCalls int  // calls in flight at once; 0 = Config.Concurrency
+	Strict   bool // Capacity.KVTokens is a budget that a person set: see ReplicaConfig.Strict
 }
 
 // Config is what a Scheduler needs. The zero value of a field means its default.
@@ -91,7 +92,7 @@ func New(cfg Config) (*Scheduler, error) {
 	replicas := make([]ReplicaConfig, len(cfg.Endpoints))
 	for i, e := range cfg.Endpoints {
 		def(&e.MaxCalls, cfg.Concurrency)
-		replicas[i] = ReplicaConfig{Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls}
+		replicas[i] = ReplicaConfig{Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls, Strict: e.Strict}
 	}
 	core, err := NewCore(cfg.Rules, replicas)
 	if err != nil {
@@ -213,7 +214,7 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 		s.pending[t] = p
 		s.core.Offer(Request{
 			Ticket: t, Episode: c.Episode, Group: c.Group, Cell: c.Cell, Prompt: c.PromptTokens, Exact: c.PromptExact,
-			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful,
+			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful, Turns: callsLeft(c, b),
 		}, s.now())
 	})
 	if !ok {
@@ -249,6 +250,17 @@ func (p *pending) last() (*episode.Reply, episode.Turn, error) {
 	}
 }
 
+// callsLeft is how many calls the episode may still make, this one included; 0 = not known. Without tools there is but one.
+func callsLeft(c *episode.Call, b episode.Budget) int {
+	switch {
+	case len(c.Tools) == 0:
+		return 1
+	case b.Turns == 0:
+		return 0
+	}
+	return max(b.Turns-c.Turn, 1)
+}
+
 // attempt makes one attempt of a launched call, outside the loop.
 func (s *Scheduler) attempt(p *pending, l Launch) {
 	e := s.cfg.Endpoints[l.Replica]
@@ -275,11 +287,7 @@ func generateSafely(ctx context.Context, m episode.Model, c *episode.Call, l Lau
 
 // settle is run by the loop when an attempt has ended.
 func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *episode.Fault, began time.Time, took time.Duration) {
-	generated := 0
-	if reply != nil && reply.Usage.Completion != nil {
-		generated = int(*reply.Usage.Completion)
-	}
-	decision := s.core.Settle(l.Ticket, fault, generated, s.now())
+	decision := s.core.Settle(l.Ticket, fault, usage(reply), s.now())
 	endpoint := s.cfg.Endpoints[l.Replica].Name
 	if fault == nil {
 		s.finish(l.Ticket, p, answer{reply: reply, turn: p.turn(l, reply, endpoint, began, took)})
@@ -303,6 +311,20 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 	}
 }
 
+func usage(r *episode.Reply) Usage {
+	u := Usage{Cached: -1}
+	if r == nil {
+		return u
+	}
+	if r.Usage.Completion != nil {
+		u.Generated = int(*r.Usage.Completion)
+	}
+	if r.Usage.Cached != nil {
+		u.Cached = int(*r.Usage.Cached)
+	}
+	return u
+}
+
 // turn is the record of a successful call. Queue is all the time it spent neither in the successful attempt nor in failed ones.
 func (p *pending) turn(l Launch, r *episode.Reply, endpoint string, began time.Time, took time.Duration) episode.Turn {
 	service := r.Service
@@ -315,6 +337,11 @@ func (p *pending) turn(l Launch, r *episode.Reply, endpoint string, began time.T
 		Queue: began.Sub(p.offered) - p.failed, TTFT: r.TTFT, Service: service,
 		Retries: int16(len(p.attempts)), Class: int16(l.Class), VersionStart: r.Version, VersionEnd: r.Version,
 	}
+}
+
+// Act tells the scheduler that the episode goes into an action of that kind, between two calls.
+func (s *Scheduler) Act(episodeID, kind string) {
+	s.do(func() { s.core.Act(episodeID, kind, s.now()) })
 }
 
 // Leave tells the scheduler that the episode makes no more calls.

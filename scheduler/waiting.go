@@ -20,26 +20,43 @@ func (c *Core) enqueue(w *call, now Time) {
 	w.state = waiting
 	w.class = c.rules.Ladder.Class(w.Prompt + c.expected(w))
 	w.pool = c.poolFor(w, now)
-	w.place = w.pool.queue.Push(w.class, w)
+	if l := w.life; l.inside && !slices.Equal(w.pool.members, []int{l.replica}) {
+		c.exit(l)
+	}
+	level, age := w.class, 0
+	if w.life.inside {
+		level += bucketing.MaxClasses + 1 // what is begun and in place goes before what must be admitted
+	}
+	if w.life.warm {
+		age = 1
+	}
+	w.place = w.pool.queue.Push(level, w)
 	if w.age == nil {
-		w.since, w.age = now, c.byAge.Push(0, w)
+		w.since, w.age = now, c.byAge.Push(age, w)
 	}
 }
 
 // poolFor picks the set of replicas that may take the call: its home alone while that lives and has room for it, else every
 // replica whose limits allow it. An empty set means that no replica's limits do.
 func (c *Core) poolFor(w *call, now Time) *pool {
-	if h := c.homes[w.Episode]; h != nil && h.warm {
-		r := c.replicas[h.replica]
-		if !r.open && r.gateUntil-now <= c.rules.MoveAfter && h.replica != w.avoid && c.feasible(r, w) {
-			return c.pool([]int{h.replica})
+	if l := w.life; l.warm && (l.inside || !w.moved) && l.replica != w.avoid {
+		r := c.replicas[l.replica]
+		if !r.open && r.gateUntil-now <= c.rules.MoveAfter && c.feasible(r, w) {
+			if !l.inside {
+				c.alarm(alarm{at: now + c.rules.MoveAfter, call: w})
+			}
+			return c.pool([]int{l.replica})
 		}
 	}
 	set := make([]int, 0, 64)
 	for i, r := range c.replicas {
-		if c.feasible(r, w) {
+		if i != w.avoid && c.feasible(r, w) {
 			set = append(set, i)
 		}
+	}
+	if w.avoid >= 0 && !c.anyAlive(set) && c.feasible(c.replicas[w.avoid], w) {
+		set = append(set, w.avoid) // the one that failed it is better than none
+		slices.Sort(set)
 	}
 	return c.pool(set)
 }
@@ -59,13 +76,8 @@ func (c *Core) pool(members []int) *pool {
 	return p
 }
 
-func (c *Core) othersAlive(p *pool, but int) bool {
-	for _, i := range p.members {
-		if i != but && !c.replicas[i].open {
-			return true
-		}
-	}
-	return false
+func (c *Core) anyAlive(set []int) bool {
+	return slices.ContainsFunc(set, func(i int) bool { return !c.replicas[i].open })
 }
 
 func (c *Core) unqueue(w *call) {
@@ -79,19 +91,20 @@ func (c *Core) unqueue(w *call) {
 	}
 }
 
-// moveAway gives the calls that wait for r alone back to all replicas that can take them.
+// moveAway gives up what is held on r and gives the calls that wait for it back to all replicas that can take them.
 func (c *Core) moveAway(r *replica, now Time) {
-	i := slices.Index(c.replicas, r)
-	c.requeue([]*pool{c.pool([]int{i})}, now)
+	for r.open && len(r.members) > 0 {
+		l := r.members[0]
+		c.exit(l)
+		l.warm = false
+	}
+	c.reconsider(now)
 }
 
-// reconsider sorts all waiting calls anew, after a limit turned out smaller than was thought.
-func (c *Core) reconsider(now Time) { c.requeue(slices.Clone(c.order), now) }
-
-// requeue takes the calls of these pools out and lets each find its pool again, oldest first within a class.
-func (c *Core) requeue(pools []*pool, now Time) {
+// reconsider sorts all waiting calls anew, after a replica was lost or a limit turned out smaller than was thought.
+func (c *Core) reconsider(now Time) {
 	var moved []*call
-	for _, p := range pools {
+	for _, p := range c.order {
 		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
 			w := p.queue.Head(level).Value
 			w.place.Remove()
@@ -108,6 +121,9 @@ func (c *Core) drop(w *call) {
 	c.unqueue(w)
 	if w.state == postponed && w.heapPos >= 0 {
 		heap.Remove(&c.delayed, w.heapPos)
+	}
+	if w.life.call == w {
+		w.life.call = nil
 	}
 	delete(c.calls, w.Ticket)
 }

@@ -26,6 +26,7 @@ type member struct {
 	endpoint *inference.Endpoint
 	url      string
 	calls    int    // in flight at most
+	strict   bool   // the KV cache figure is a budget that the user set
 	callsWhy string // where that figure is from, for people
 	meter    *meter
 }
@@ -145,6 +146,7 @@ const (
 
 func (f *fleet) add(ep *inference.Endpoint, e Endpoint, s *Settings) {
 	m := member{endpoint: ep, url: e.URL, meter: &meter{name: ep.Name()}}
+	m.strict = e.KVTokens == 0 && s.KVBudget > 0
 	m.calls, m.callsWhy = callsAtOnce(e.Concurrency, s.Concurrency, ep.Capacity().Sequences)
 	f.members = append(f.members, m)
 }
@@ -201,7 +203,7 @@ func (f *fleet) endpoints() []scheduler.Endpoint {
 	var list []scheduler.Endpoint
 	for _, m := range f.members {
 		list = append(list, scheduler.Endpoint{
-			Name: m.meter.name, Model: m.endpoint, Counter: m.endpoint, Gauge: m.endpoint, Capacity: m.endpoint.Capacity(), MaxCalls: m.calls,
+			Name: m.meter.name, Model: m.endpoint, Counter: m.endpoint, Gauge: m.endpoint, Capacity: m.endpoint.Capacity(), MaxCalls: m.calls, Strict: m.strict,
 		})
 	}
 	return list

@@ -77,7 +77,7 @@ type Settings struct {
 	Stream       bool          `group:"servers" scope:"operation" help:"Stream the answers: time to first token is measured, and a cut answer keeps its part. Off: cheaper on both sides."`
 	Concurrency  int           `default:"0" placeholder:"CALLS" group:"servers" scope:"operation" help:"Calls in flight at once, an endpoint; 0 = the sequences the server says it runs at once, else 64. Default: ${default}."`
 	OpenEpisodes int           `default:"0" placeholder:"N" group:"servers" scope:"operation" help:"Episodes open at once; 0 = twice the calls of all endpoints, at least 64. Default: ${default}."`
-	KVBudget     int           `name:"kv-budget" default:"0" placeholder:"TOKENS" group:"servers" scope:"operation" help:"KV-cache size of an endpoint, tokens: what episodes running there may hold together; 0 = what the server says, else no bound. Default: ${default}."`
+	KVBudget     int           `name:"kv-budget" default:"0" placeholder:"TOKENS" group:"servers" scope:"operation" help:"Hard KV budget of an endpoint, tokens: prompt + max_tokens of the calls in flight there never exceed it; 0 = none: episodes are admitted by what they are expected to need of the cache the server says it has. Default: ${default}."`
 	Classes      []int         `placeholder:"TOKENS" group:"servers" scope:"operation" help:"Upper bounds of the length classes, tokens, rising, comma separated. Default: powers of two from 256 to 131072."`
 	ServerIdle   time.Duration `default:"5s" placeholder:"TIME" group:"servers" scope:"operation" help:"How long the server keeps an idle connection; ours are closed sooner. Default: ${default} (uvicorn's)."`
 

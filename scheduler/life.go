@@ -1,0 +1,293 @@
+package scheduler
+
+import (
+	"container/heap"
+
+	"tranche/bucketing"
+)
+
+// life is an episode as the core knows it, from its first launch to Leave. While it is inside a replica the memory it is
+// expected to need is counted there; outside it waits for admission.
+type life struct {
+	id, group, domain string
+	replica           int  // where it was last sent, its origin
+	warm              bool // a call succeeded there: its prefix may be cached
+	inside            bool
+	seq               int // order of admission
+	turns             int // calls that succeeded
+	context           int // tokens of its context after the last one
+	bound             int // calls it may still make, the pending one included; 0 = not known
+	plan              plan
+	call              *call  // the call it waits for or runs, nil between calls
+	kind              string // of the action it is in
+	acting            bool
+	since             Time // acting since
+	holds             int  // counts its actions, so that an old alarm is known as one
+}
+
+// horizons are the points, in calls from now, at which the memory of open episodes is projected.
+var horizons = [...]int{0, 1, 2, 4, 8, 16, 32, 64, 128}
+
+// plan is the expected memory of one episode at each horizon: its context then times the chance that it is still open, tokens.
+type plan [len(horizons)]float64
+
+// foresight learns how episodes of a domain grow and end: per number of calls made, how many got there and how many ended
+// there (so the episodes still open count too, and the short ones that end first do not make all look short), and the growth
+// of the context per call. All are shrunk towards the whole, the whole towards a prior.
+type foresight struct {
+	domains map[string]*habits
+	all     habits
+	growth  bucketing.Lengths[growthCell]
+}
+
+type growthCell struct {
+	domain string
+	stage  int // bits of the turn number: early and late turns grow differently
+}
+
+type habits struct {
+	reached, ended   [maxTurns]float64
+	reachedN, endedN float64
+}
+
+const (
+	maxTurns       = 256
+	priorTurns     = 8   // calls an episode makes when nothing is known
+	priorWeight    = 4   // episodes' worth of that belief
+	shrinkWeight   = 12  // calls' worth of the domain's mean hazard in one turn's
+	priorGrowth    = 512 // tokens a call adds when nothing is known
+	minHazardCalls = 1.0
+)
+
+func newForesight() *foresight {
+	f := &foresight{domains: map[string]*habits{}}
+	f.growth.Prior = priorGrowth
+	return f
+}
+
+func (f *foresight) of(domain string) *habits {
+	h := f.domains[domain]
+	if h == nil {
+		h = &habits{}
+		f.domains[domain] = h
+	}
+	return h
+}
+
+// reach records that an episode made one more call, now turns in all.
+func (f *foresight) reach(domain string, turns, grown int) {
+	h := f.of(domain)
+	h.reached[min(turns, maxTurns-1)]++
+	h.reachedN++
+	if turns > 1 {
+		f.growth.Add(growthCell{domain, stage(turns)}, max(grown, 0))
+	}
+}
+
+// end records that an episode ended after so many calls.
+func (f *foresight) end(domain string, turns int) {
+	if turns == 0 {
+		return
+	}
+	h := f.of(domain)
+	h.ended[min(turns, maxTurns-1)]++
+	h.endedN++
+}
+
+func stage(turns int) int {
+	n := 0
+	for ; turns > 0; turns >>= 1 {
+		n++
+	}
+	return n
+}
+
+// hazard is the chance that an episode that has made so many calls ends with that one.
+func (h *habits) hazard(turns int) float64 {
+	mean := (h.endedN + priorWeight) / (h.reachedN + priorWeight*priorTurns)
+	i := min(turns, maxTurns-1)
+	return (h.ended[i] + shrinkWeight*mean) / (h.reached[i] + shrinkWeight)
+}
+
+// plan projects an episode that has made `turns` calls, whose next call ends with a context of x tokens and which may make
+// `bound` calls more, that one included (0 = not known). overhead is what each open episode wastes.
+func (f *foresight) plan(domain string, turns, x, bound int, overhead float64) plan {
+	h := f.of(domain)
+	var p plan
+	context, alive, j := float64(x), 1.0, 0
+	for k, at := range horizons {
+		for ; j < at; j++ {
+			made := turns + j + 1
+			if bound > 0 && j+1 >= bound {
+				return p
+			}
+			alive *= 1 - h.hazard(made)
+			context += f.growth.Mean(growthCell{domain, stage(made + 1)})
+		}
+		if alive < 1e-3 {
+			return p
+		}
+		p[k] = alive * (context + overhead)
+	}
+	return p
+}
+
+func (p *plan) add(q plan, sign float64) {
+	for i := range p {
+		p[i] += sign * q[i]
+	}
+}
+
+// peakWith is the greatest of the projections when q is added.
+func (p *plan) peakWith(q plan) float64 {
+	most := 0.0
+	for i := range p {
+		most = max(most, p[i]+q[i])
+	}
+	return most
+}
+
+// enter counts the life at replica i by its plan.
+func (c *Core) enter(l *life, i int) {
+	if l.inside && l.replica == i {
+		return
+	}
+	c.exit(l)
+	l.warm = l.warm && l.replica == i
+	l.replica, l.inside = i, true
+	c.admissions++
+	l.seq = c.admissions
+	r := c.replicas[i]
+	r.inside++
+	r.sum.add(l.plan, 1)
+	r.members = append(r.members, l)
+}
+
+// exit takes the life's memory out of its replica's count.
+func (c *Core) exit(l *life) {
+	if !l.inside {
+		return
+	}
+	r := c.replicas[l.replica]
+	l.inside = false
+	r.inside--
+	r.sum.add(l.plan, -1)
+	if r.inside == 0 {
+		r.sum = plan{} // no rounding is carried on
+	}
+	for k, m := range r.members {
+		if m == l {
+			r.members[k] = r.members[len(r.members)-1]
+			r.members = r.members[:len(r.members)-1]
+			break
+		}
+	}
+}
+
+// replan replaces the life's plan, also where it is counted.
+func (c *Core) replan(l *life, p plan) {
+	if l.inside {
+		s := &c.replicas[l.replica].sum
+		s.add(l.plan, -1)
+		s.add(p, 1)
+	}
+	l.plan = p
+}
+
+// Act tells that the episode went into an action of that kind after its last call. It keeps its place for as long as its
+// memory is worth holding: not at all when actions of that kind take longer than that anyway.
+func (c *Core) Act(episodeID, kind string, now Time) {
+	l := c.lives[episodeID]
+	if l == nil {
+		return
+	}
+	l.acting, l.kind, l.since = true, kind, now
+	l.holds++
+	if !l.inside {
+		return
+	}
+	ttl := c.hold(c.replicas[l.replica])
+	if c.actions.Seen(kind) >= 4 && Time(c.actions.Mean(kind)*float64(timeUnit)) > ttl {
+		c.exit(l)
+		return
+	}
+	c.alarm(alarm{at: now + ttl, life: l, holds: l.holds})
+}
+
+// acted learns how long the action took, when the next call is offered.
+func (c *Core) acted(l *life, now Time) {
+	if l.acting {
+		c.actions.Add(l.kind, int((now-l.since)/timeUnit))
+		l.acting = false
+	}
+}
+
+// hold is how long an idle prefix is worth its memory on r: the time in which prefill could fill all of it (scheduling §3b).
+func (c *Core) hold(r *replica) Time {
+	x := 0.0
+	if r.inside > 0 {
+		x = r.sum[0] / float64(r.inside)
+	}
+	s := float64(r.Capacity.KVTokens) * (c.rules.PrefillToken.Seconds() + c.rules.PrefillPair.Seconds()*x/2)
+	return max(Time(s*1e9), c.rules.MinHold)
+}
+
+// crowded pauses episodes between calls, the youngest first, while what r holds now nears all it has. It reports whether l
+// itself, at the end of its turn, is one of them.
+func (c *Core) crowded(l *life) bool {
+	r := c.replicas[l.replica]
+	for r.Capacity.KVTokens > 0 && r.inside > 1 && r.sum[0] > c.rules.PauseAt*float64(r.Capacity.KVTokens) {
+		victim := l
+		for _, m := range r.members {
+			if m.call == nil && m.seq > victim.seq {
+				victim = m
+			}
+		}
+		c.exit(victim)
+		if victim == l {
+			return true
+		}
+	}
+	return false
+}
+
+// alarm is something the core does when time has come: give up the memory of an episode in an action, or let a waiting call go
+// elsewhere than to its origin.
+type alarm struct {
+	at    Time
+	life  *life
+	holds int // of the life, when set
+	call  *call
+}
+
+type alarms []alarm
+
+func (a alarms) Len() int           { return len(a) }
+func (a alarms) Less(i, j int) bool { return a[i].at < a[j].at }
+func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *alarms) Push(x any)        { *a = append(*a, x.(alarm)) }
+func (a *alarms) Pop() any {
+	old := *a
+	x := old[len(old)-1]
+	*a = old[:len(old)-1]
+	return x
+}
+
+func (c *Core) alarm(a alarm) { heap.Push(&c.alarms, a) }
+
+// ring acts on the alarms whose time has come.
+func (c *Core) ring(now Time) {
+	for len(c.alarms) > 0 && c.alarms[0].at <= now {
+		a := heap.Pop(&c.alarms).(alarm)
+		switch {
+		case a.call != nil:
+			if w := a.call; w.state == waiting && w.place != nil && !w.moved {
+				w.moved = true
+				w.place.Remove()
+				c.enqueue(w, now)
+			}
+		case a.life.acting && a.life.holds == a.holds:
+			c.exit(a.life)
+		}
+	}
+}
