@@ -152,3 +152,11 @@ func TestCallsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestProgramName(t *testing.T) {
+	for in, want := range map[string]string{"tranche": "tranche", "./tranche": "./tranche", "/tmp/go-build123/b001/exe/tranche": "go run ./cmd/tranche"} {
+		if got := programName(in); got != want {
+			t.Errorf("%s became %s, want %s", in, got, want)
+		}
+	}
+}
