@@ -222,7 +222,9 @@ func (s *session) tellTasks() {
 }
 
 // ungraded tells that the run wants no rewards at all.
-func (s *session) ungraded() bool { return len(s.set.Reward) == 1 && s.set.Reward[0].Kind == reward.KindNone }
+func (s *session) ungraded() bool {
+	return len(s.set.Reward) == 1 && s.set.Reward[0].Kind == reward.KindNone
+}
 
 // total is the number of episodes of the whole run.
 func (s *session) total() int64 {
