@@ -30,7 +30,9 @@ func (p *corePolicy) Settle(t scheduler.Ticket, o Outcome, now scheduler.Time) s
 	return p.core.Settle(t, o.Fault, scheduler.Usage{Generated: o.Generated, Cached: o.Cached}, now)
 }
 
-func (p *corePolicy) Act(episodeID, kind string, now scheduler.Time) { p.core.Act(episodeID, kind, now) }
+func (p *corePolicy) Act(episodeID, kind string, now scheduler.Time) {
+	p.core.Act(episodeID, kind, now)
+}
 
 func (p *corePolicy) Observe(replica int, l episode.Load, _ scheduler.Time) {
 	p.core.Observe(replica, l)

@@ -8,7 +8,8 @@ import (
 )
 
 // Agent is a synthetic agent load of n episodes in the shape of public coding-agent trajectories: 38 turns in the mean, longest
-// context 27.7k tokens in the mean, contexts that only grow, actions log-normal with the given median (0.8 s is usual) and sigma 1.
+// context 27.7k tokens in the mean (none much over 96k, as there), contexts that only grow, actions log-normal with the given
+// median (0.8 s is usual) and sigma 1.
 func Agent(n int, toolMedian time.Duration, seed uint64) Workload {
 	r := rand.New(rand.NewPCG(seed, 0xa9e7))
 	w := Workload{Name: "agent", MaxNew: 4096}
@@ -16,15 +17,17 @@ func Agent(n int, toolMedian time.Duration, seed uint64) Workload {
 		turns := int(min(max(math.Round(logNormal(r, 33, 0.55)), 3), 120))
 		e := Episode{Group: strconv.Itoa(i), Domain: "agent"}
 		slope := logNormal(r, 1, 0.35) // some episodes grow faster than others, all along
+		context := 0
 		for k := range turns {
-			t := Turn{New: int(logNormal(r, 300, 0.9)*slope) + 1, Out: min(int(logNormal(r, 130, 0.8))+1, w.MaxNew), Kind: "bash"}
+			t := Turn{New: int(logNormal(r, 290, 0.9)*slope) + 1, Out: min(int(logNormal(r, 130, 0.8))+1, w.MaxNew), Kind: "bash"}
 			if k == 0 {
 				t.New = int(logNormal(r, 3500, 0.4)) + 1
 			}
-			if k < turns-1 {
-				t.Tool = time.Duration(logNormal(r, toolMedian.Seconds(), 1.0) * float64(time.Second))
-			}
+			t.Tool = time.Duration(logNormal(r, toolMedian.Seconds(), 1.0) * float64(time.Second))
 			e.Turns = append(e.Turns, t)
+			if context += t.New + t.Out; context > 96_000 {
+				break
+			}
 		}
 		w.Episodes = append(w.Episodes, e)
 	}
