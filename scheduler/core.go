@@ -129,7 +129,7 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 		if r.Strict {
 			theta = 1
 		}
-		c.replicas = append(c.replicas, &replica{ReplicaConfig: r, index: len(c.replicas), theta: theta, cooldown: rules.Cooldown})
+		c.replicas = append(c.replicas, &replica{ReplicaConfig: r, index: len(c.replicas), theta: theta, scale: 1, cooldown: rules.Cooldown})
 	}
 	return c, nil
 }

@@ -236,7 +236,7 @@ func (c *Core) hold(r *replica) Time {
 // itself, at the end of its turn, is one of them.
 func (c *Core) crowded(l *life) bool {
 	r := c.replicas[l.replica]
-	for r.Capacity.KVTokens > 0 && r.inside > 1 && r.sum[0] > c.rules.PauseAt*float64(r.Capacity.KVTokens) {
+	for r.Capacity.KVTokens > 0 && r.inside > 1 && r.sum[0] > c.rules.PauseAt*r.holds() {
 		victim := l
 		for _, m := range r.members {
 			if m.call == nil && m.seq > victim.seq {

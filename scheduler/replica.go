@@ -19,7 +19,10 @@ type replica struct {
 	inside            int     // episodes whose memory is counted here
 	members           []*life // them
 	sum               plan    // of their plans
-	theta             float64 // share of the KV budget in use; trimmed by Observe
+	theta             float64 // share of what it holds that may be projected
+	scale             float64 // what it holds, relative to what we were told; corrected by trim and Observe
+	probed            bool    // a held context was lost once
+	back, lost        int     // held contexts that came back in this generation, and those among them the cache had lost
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
 	streak            int     // failures in a row
 	open              bool    // circuit
@@ -74,7 +77,7 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 	if !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
 		return false
 	}
-	c0 := float64(r.Capacity.KVTokens)
+	c0 := r.holds()
 	if c0 == 0 || r.running == 0 && r.inside == 0 {
 		return true // never more than the budget itself: limit() says so
 	}
@@ -150,28 +153,56 @@ func (c *Core) strike(r *replica, now Time) {
 	}
 }
 
-// trim moves the share of memory that is promised by what the server's cache kept of an episode's context while it was held
-// here: lost means too much was promised; kept, while others wait for room, means that there may be more. Small steps: one
-// call says little, and a step down costs as much as twenty steps up.
+// trim corrects what r is taken to hold by what the server's cache kept of the contexts of episodes whose places were held.
+// It judges a generation, as many calls as episodes are inside: a share that was lost means that too much was promised, in that
+// proportion; nothing lost, while others wait for room, means that there may be more. Until the first loss the figure we were
+// told may be far too small, so it grows faster.
 func (r *replica) trim(context, cached int, wanted bool) {
+	if context < 256 {
+		return
+	}
+	r.back++
+	if cached < context/2 {
+		r.lost++
+	}
+	if r.back < max(r.inside, 8) {
+		return
+	}
+	share := float64(r.lost) / float64(r.back)
+	r.back, r.lost = 0, 0
 	switch {
-	case context < 256:
-	case cached < context/2:
-		r.theta = max(r.theta-0.01, 0.25)
-	case wanted:
-		r.theta = min(r.theta+0.0001, 2.5)
+	case share > lossAllowed:
+		r.scale, r.probed = max(r.scale*(1-min(share, 0.3)*lossStep), 0.25), true
+	case wanted && !r.probed:
+		r.scale = min(r.scale*(1+probeStep), 3)
+	case wanted && share == 0:
+		r.scale = min(r.scale*(1+keepStep), 3)
 	}
 }
 
-// Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, the share of its KV
-// budget that is promised falls by a twentieth (not below a half); a clean reading gives a hundredth back.
+// Steps of trim, per generation.
+const (
+	lossAllowed = 0.01
+	lossStep    = 0.5
+	probeStep   = 0.04
+	keepStep    = 0.005
+)
+
+// holds is how many tokens r is taken to hold; 0 = not known.
+func (r *replica) holds() float64 {
+	if r.Strict {
+		return float64(r.Capacity.KVTokens)
+	}
+	return r.scale * float64(r.Capacity.KVTokens)
+}
+
+// Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, it is taken to hold a
+// twentieth less.
 func (c *Core) Observe(i int, l episode.Load) {
 	r := c.replicas[i]
 	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
 		if *is > *was {
-			r.theta = max(r.theta*0.95, 0.5)
-		} else {
-			r.theta = min(r.theta+0.01, 1)
+			r.scale, r.probed = max(r.scale*0.95, 0.25), true
 		}
 	}
 	r.load = l
@@ -195,7 +226,7 @@ type ReplicaState struct {
 func (c *Core) State() (replicas []ReplicaState, waiting int) {
 	for _, r := range c.replicas {
 		replicas = append(replicas, ReplicaState{
-			Name: r.Name, Running: r.running, Promised: r.promised, Budget: int(r.theta * float64(r.Capacity.KVTokens)),
+			Name: r.Name, Running: r.running, Promised: r.promised, Budget: int(r.theta * r.holds()),
 			Open: r.open, GateUntil: r.gateUntil, Served: r.served, Failed: r.failed, Fill: r.fill(),
 			Capacity: r.Capacity, Load: r.load, theta: r.theta,
 		})
