@@ -184,7 +184,7 @@ func (e *Engine) exchange(events []Event) bool {
 	defer e.mu.Unlock()
 	e.publish(events)
 	for _, f := range e.offered {
-		e.model.Offer(Request{ID: f.id, Prompt: f.answer.prompt, Output: f.answer.ids, Salt: f.salt}, e.now)
+		e.model.Offer(Request{ID: f.id, Prompt: f.answer.prompt, Output: f.answer.ids, Salt: f.salt, EachToken: true}, e.now)
 	}
 	for _, id := range e.aborted {
 		e.model.Abort(id)
