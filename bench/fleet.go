@@ -30,9 +30,14 @@ type Fleet struct {
 	Quorum Quorum
 	// Seed is handed to the policy.
 	Seed uint64
+	// Stop, when closed, makes Play return ErrStopped. nil = played to the end.
+	Stop <-chan struct{}
 
 	eager bool // step every machine one step at a time; for the test of the lazy way
 }
+
+// ErrStopped is the error of a run that was stopped from outside.
+var ErrStopped = errors.New("stopped")
 
 // Quorum is when enough is enough. What is cut off is aborted on the engines and counted as aborted.
 type Quorum struct {
@@ -255,6 +260,11 @@ func (s *play) prepare() {
 
 // advance lets the policy decide, then handles all that is due next.
 func (s *play) advance() error {
+	select {
+	case <-s.Stop:
+		return ErrStopped
+	default:
+	}
 	s.decide()
 	if s.err != nil || s.res.Ended() == len(s.w.Episodes) {
 		return s.err
