@@ -54,6 +54,14 @@ type Config struct {
 	APIKey string
 	// KeepAlive is how long an idle connection stays open; real servers close after 5 s, the default.
 	KeepAlive time.Duration
+	// Strict refuses requests with fields that OpenAI's own interface does not know, as servers with extra="forbid" do. Default false:
+	// unknown fields are ignored.
+	Strict bool
+	// DevRoutes adds /pause, /resume, /is_paused, /update_weight_version and /weight_info. Default false, as on vLLM.
+	DevRoutes bool
+	// WeightVersion names the weights; answers then carry it as SGLang's do, in metadata.weight_version. Default "": they say nothing, as
+	// vLLM's, until /update_weight_version names some.
+	WeightVersion string
 	// HideCached leaves prompt_tokens_details out of usage, as vLLM does unless told otherwise. Default false: it is told.
 	HideCached bool
 }
@@ -122,9 +130,12 @@ func pick[T comparable](field *T, def T) {
 	}
 }
 
+// allBlocks is the number of KV blocks there are.
+func (c Config) allBlocks() int { return c.KVTokens / c.BlockTokens }
+
 // blocks is the number of KV blocks that sequences can hold.
 func (c Config) blocks() int {
-	n := c.KVTokens / c.BlockTokens
+	n := c.allBlocks()
 	if c.NullBlock {
 		n--
 	}
