@@ -144,7 +144,6 @@ type flight struct {
 	replica  int
 	out      int // tokens that will come
 	cached   int
-	admitted bool
 	finished bool // the engine is through with it; the answer comes when the step is over
 	over     bool // answered, failed or broken off
 }
@@ -402,8 +401,9 @@ func (s *play) launch(c scheduler.Launch) {
 		s.at(event{at: s.now + refusalTime, kind: evFail, flight: f, fault: fault})
 		return
 	}
-	prompt, output := l.text.call(at)
-	m.send(f, enginesim.Request{ID: f.attempt, Prompt: prompt, Output: output[:f.out]}, s.now)
+	prompt, answer := l.text.call(at)
+	answer.Tokens = f.out
+	m.send(f, enginesim.Request{ID: f.attempt, Outline: prompt, Continuation: answer}, s.now)
 }
 
 // refusalTime is how long a server takes to say no.
