@@ -99,7 +99,7 @@ func (f Fleet) Validate() error {
 
 // Tell is what a policy is told before a run on the fleet.
 func (f Fleet) Tell(w Workload) Told {
-	t := Told{Seed: f.Seed, Median: medianCall(w)}
+	t := Told{Seed: f.Seed, Median: medianCall(w), Played: w}
 	for i, c := range f.Replicas {
 		know := episode.Capacity{ContextTokens: c.ContextTokens, KVTokens: c.KVTokens, Sequences: c.MaxSeqs, Source: "simulation"}
 		if f.Told != nil {

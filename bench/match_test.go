@@ -193,7 +193,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("%d policies, %v", len(got), err)
 	}
 	for _, bad := range []string{"cap-0", "cap-x", "best", ""} {
-		if _, err := Named([]string{bad}); err == nil || !strings.Contains(err.Error(), "expected one of all, caps, cap-N, tranche") {
+		if _, err := Named([]string{bad}); err == nil || !strings.Contains(err.Error(), "expected one of all, caps, cap-N, padded, tranche") {
 			t.Errorf("%q gave %v", bad, err)
 		}
 	}
