@@ -22,7 +22,7 @@ func (r Report) Plot(dir string) (string, error) {
 	p.Title.Text = fmt.Sprintf("%s, %d replicas", r.Workload, r.Replicas)
 	p.X.Label.Text, p.Y.Label.Text = "episodes open per replica", "makespan, s"
 	p.Y.Min = 0
-	p.Legend.Top, p.Legend.XOffs = true, -vg.Points(4)
+	p.Legend.XOffs, p.Legend.YOffs = -vg.Points(4), vg.Points(4) // the lower right is empty: times start at 0
 	for i, s := range r.series() {
 		line, points, err := plotter.NewLinePoints(s.points)
 		if err != nil {
