@@ -98,14 +98,14 @@ type costs struct{ computed, pairs, reads, held, sampled float64 }
 
 // costsOf bounds a replica's time linearly: with S steps the time is at least
 //
-//	Base·S + max(Floor·S, PerToken·computed) + PerRead·reads + PerPair·pairs,  S ≥ held/KVTokens, S ≥ sampled/MaxSeqs,
+//	Base·S + max(Floor·S, PerToken·computed) + PerSeq·sampled + PerRead·reads + PerPair·pairs,  S ≥ held/KVTokens, S ≥ sampled/MaxSeqs,
 //
 // and each of the two maxima is at least any mixture of its sides: floor of the first for Floor·S, memory of the second for held.
 func costsOf(c enginesim.Config, floor, memory float64) costs {
 	step := c.Step.Base + floor*c.Step.Floor
 	return costs{
 		computed: (1 - floor) * c.Step.PerToken, pairs: c.Step.PerPair, reads: c.Step.PerRead,
-		held: step * memory / float64(c.KVTokens), sampled: step * (1 - memory) / float64(c.MaxSeqs),
+		held: step * memory / float64(c.KVTokens), sampled: step*(1-memory)/float64(c.MaxSeqs) + c.Step.PerSeq,
 	}
 }
 
@@ -177,9 +177,9 @@ func callAlone(r enginesim.Config, c span, cut bool, shared int) float64 {
 	}
 	fresh := float64(c.prompt - held)
 	steps := math.Ceil(fresh / float64(r.StepBudget))
-	t := r.Step.Base*steps + max(r.Step.Floor*steps, r.Step.PerToken*fresh)
+	t := (r.Step.Base+r.Step.PerSeq)*steps + max(r.Step.Floor*steps, r.Step.PerToken*fresh)
 	t += r.Step.PerPair * (float64(c.prompt)*float64(c.prompt) - float64(held)*float64(held)) / 2
 	more := float64(c.out - 1)
-	t += more*(r.Step.Base+max(r.Step.Floor, r.Step.PerToken)) + r.Step.PerRead*(more*float64(c.prompt)+more*(more-1)/2)
+	t += more*(r.Step.Base+r.Step.PerSeq+max(r.Step.Floor, r.Step.PerToken)) + r.Step.PerRead*(more*float64(c.prompt)+more*(more-1)/2)
 	return t
 }

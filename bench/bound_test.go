@@ -107,7 +107,7 @@ func best(t *testing.T, f Fleet, w Workload) (time.Duration, int) {
 func TestBoundAgainstEverySchedule(t *testing.T) {
 	tiny := enginesim.Config{
 		ContextTokens: 24, KVTokens: 32, BlockTokens: 4, MaxSeqs: 2, StepBudget: 8,
-		Step: enginesim.StepTime{Base: 1e-3, Floor: 2e-3, PerToken: 1e-3, PerRead: 2e-4, PerPair: 1e-4},
+		Step: enginesim.StepTime{Base: 1e-3, Floor: 2e-3, PerToken: 1e-3, PerSeq: 3e-4, PerRead: 2e-4, PerPair: 1e-4},
 	}
 	big, slow, wide := tiny, tiny, tiny
 	big.KVTokens, big.ContextTokens = 64, 64

@@ -44,7 +44,51 @@ func capOf(n int) Contestant {
 	return Contestant{"cap-" + strconv.Itoa(n), fmt.Sprintf("at most %d episodes a replica, sticky", n), func(t Told) (Policy, error) { return NewCap(t, n), nil }}
 }
 
-// Named returns contestants by name: those listed, "caps" for all static caps, "cap-N" for any N, "all".
+// paddedClasses is how many classes the hard length classes have.
+const paddedClasses = 8
+
+// Padded are the policies for engines that pad. The oracles know every answer's length beforehand.
+func Padded() []Contestant {
+	lengths := func(w Workload, of func(Turn) int) []int {
+		var all []int
+		for _, e := range w.Episodes {
+			for _, t := range e.Turns {
+				all = append(all, of(t))
+			}
+		}
+		return all
+	}
+	prompt := func(t Turn) int { return t.New }
+	answer := func(t Turn) int { return t.Out }
+	oracle := func(w Workload) func(scheduler.Request) int {
+		return func(r scheduler.Request) int {
+			i, err := strconv.Atoi(r.Episode) // an episode's id is its place in the workload
+			if err != nil || i >= len(w.Episodes) {
+				panic(fmt.Sprintf("bench: episode %q is none of the workload", r.Episode))
+			}
+			return w.Episodes[i].Turns[r.Cell.Turn].Out
+		}
+	}
+	classes := func(bounds func([]int, int) []int, of func(Turn) int, known bool) func(Told) (Policy, error) {
+		return func(t Told) (Policy, error) {
+			var length func(scheduler.Request) int
+			if known {
+				length = oracle(t.Played)
+			}
+			return NewBatches(t, bounds(lengths(t.Played, of), paddedClasses), length), nil
+		}
+	}
+	return []Contestant{
+		{"arrival", "full launches in order of arrival", func(t Told) (Policy, error) { return NewBatches(t, nil, nil), nil }},
+		{"equal-count", "8 classes of prompt length, equally many calls each", classes(EqualCount, prompt, false)},
+		{"least-padding", "8 classes of prompt length, bounds that pad least", classes(LeastPadding, prompt, false)},
+		{"equal-count-oracle", "8 classes of true answer length, equally many calls each", classes(EqualCount, answer, true)},
+		{"least-padding-oracle", "8 classes of true answer length, bounds that pad least", classes(LeastPadding, answer, true)},
+	}
+}
+
+// Named returns contestants by name: those listed, "caps" for all static caps, "cap-N" for any N, "all", and
+// "padded" for those that are for engines that pad.
 func Named(names []string) ([]Contestant, error) {
 	var chosen []Contestant
 	for _, name := range names {
@@ -66,10 +110,13 @@ func named(name string) ([]Contestant, error) {
 	if name == "all" {
 		return all, nil
 	}
+	if name == "padded" {
+		return Padded(), nil
+	}
 	if name == "caps" {
 		return slices.DeleteFunc(all, func(c Contestant) bool { return !strings.HasPrefix(c.Name, "cap-") }), nil
 	}
-	for _, c := range all {
+	for _, c := range append(all, Padded()...) {
 		if c.Name == name {
 			return []Contestant{c}, nil
 		}
@@ -79,8 +126,8 @@ func named(name string) ([]Contestant, error) {
 			return []Contestant{capOf(n)}, nil
 		}
 	}
-	known := []string{"all", "caps", "cap-N"}
-	for _, c := range all {
+	known := []string{"all", "caps", "cap-N", "padded"}
+	for _, c := range append(all, Padded()...) {
 		if !strings.HasPrefix(c.Name, "cap-") {
 			known = append(known, c.Name)
 		}

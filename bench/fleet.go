@@ -30,9 +30,14 @@ type Fleet struct {
 	Quorum Quorum
 	// Seed is handed to the policy.
 	Seed uint64
+	// Stop, when closed, makes Play return ErrStopped. nil = played to the end.
+	Stop <-chan struct{}
 
 	eager bool // step every machine one step at a time; for the test of the lazy way
 }
+
+// ErrStopped is the error of a run that was stopped from outside.
+var ErrStopped = errors.New("stopped")
 
 // Quorum is when enough is enough. What is cut off is aborted on the engines and counted as aborted.
 type Quorum struct {
@@ -94,7 +99,7 @@ func (f Fleet) Validate() error {
 
 // Tell is what a policy is told before a run on the fleet.
 func (f Fleet) Tell(w Workload) Told {
-	t := Told{Seed: f.Seed, Median: medianCall(w)}
+	t := Told{Seed: f.Seed, Median: medianCall(w), Played: w}
 	for i, c := range f.Replicas {
 		know := episode.Capacity{ContextTokens: c.ContextTokens, KVTokens: c.KVTokens, Sequences: c.MaxSeqs, Source: "simulation"}
 		if f.Told != nil {
@@ -139,7 +144,6 @@ type flight struct {
 	replica  int
 	out      int // tokens that will come
 	cached   int
-	admitted bool
 	finished bool // the engine is through with it; the answer comes when the step is over
 	over     bool // answered, failed or broken off
 }
@@ -255,6 +259,11 @@ func (s *play) prepare() {
 
 // advance lets the policy decide, then handles all that is due next.
 func (s *play) advance() error {
+	select {
+	case <-s.Stop:
+		return ErrStopped
+	default:
+	}
 	s.decide()
 	if s.err != nil || s.res.Ended() == len(s.w.Episodes) {
 		return s.err
@@ -392,8 +401,9 @@ func (s *play) launch(c scheduler.Launch) {
 		s.at(event{at: s.now + refusalTime, kind: evFail, flight: f, fault: fault})
 		return
 	}
-	prompt, output := l.text.call(at)
-	m.send(f, enginesim.Request{ID: f.attempt, Prompt: prompt, Output: output[:f.out]}, s.now)
+	prompt, answer := l.text.call(at)
+	answer.Tokens = f.out
+	m.send(f, enginesim.Request{ID: f.attempt, Outline: prompt, Continuation: answer}, s.now)
 }
 
 // refusalTime is how long a server takes to say no.

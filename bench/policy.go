@@ -39,4 +39,6 @@ type Told struct {
 	// Median is the median prompt + answer of the workload's calls, tokens. Only the hard length buckets use it: they are given
 	// knowledge that the others do without.
 	Median int
+	// Played is the workload itself. Only the oracles look at it: they show what there is to gain, no client can know it.
+	Played Workload
 }

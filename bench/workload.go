@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"time"
+
+	"tranche/inference/enginesim"
 )
 
 // Turn is one model call of a scripted episode and the action after it.
@@ -173,33 +175,64 @@ func repeated(prefix []Segment, seen map[uint64]bool) int {
 // chainOf names a segment together with all that comes before it.
 func chainOf(before uint64, s Segment) uint64 { return mix(mix(before^s.Salt) + uint64(s.Tokens)) }
 
-// content is the token ids of one open episode, filled as it grows.
+// content names the tokens of one open episode: those of its prefix, then a text of its own from beginning to end. What comes after
+// a cut is new text.
 type content struct {
-	own  uint64 // salt of what no one shares
-	spec Episode
-	ids  []int32
+	own    uint64 // names the text that no one shares
+	spec   Episode
+	turn   int                 // of prompt and answer; -1 = before the first
+	prompt []enginesim.Segment // of the last call
+	answer enginesim.Segment
 }
 
 func newContent(index int, e Episode) *content {
-	return &content{own: mix(uint64(index) ^ 0x6f776e), spec: e}
+	return &content{own: mix(uint64(index) ^ 0x6f776e), spec: e, turn: -1}
 }
 
-// call returns prompt and output of a call; what an earlier call returned stays valid until its context is cut.
-func (c *content) call(s span) (prompt, output []int32) {
-	c.ids = c.ids[:s.kept]
+// call returns prompt and answer of a call. Calls come in order; asking for the same one again gives the same.
+func (c *content) call(s span) (prompt []enginesim.Segment, answer enginesim.Segment) {
+	if s.turn == c.turn {
+		return c.prompt, c.answer
+	}
+	c.turn = s.turn
+	next := make([]enginesim.Segment, 0, len(c.prompt)+2)
 	if s.turn == 0 {
 		for _, g := range c.spec.Prefix {
-			c.fill(g.Salt, g.Tokens)
+			next = append(next, enginesim.Segment{Content: g.Salt, Tokens: g.Tokens})
 		}
+	} else {
+		next = appendUpTo(next, s.kept, append(c.prompt, c.answer))
 	}
-	c.fill(c.own+uint64(s.turn), s.prompt+s.out-len(c.ids))
-	return c.ids[:s.prompt], c.ids[s.prompt:]
+	from := c.answer.From + c.answer.Tokens
+	fresh := s.prompt - tokensOf(next)
+	c.prompt = appendUpTo(next, s.prompt, []enginesim.Segment{{Content: c.own, From: from, Tokens: fresh}})
+	c.answer = enginesim.Segment{Content: c.own, From: from + fresh, Tokens: s.out}
+	return c.prompt, c.answer
 }
 
-func (c *content) fill(salt uint64, n int) {
-	for i := range n {
-		c.ids = append(c.ids, int32(mix(salt+uint64(i)<<20)&0x7fffffff))
+// appendUpTo appends segments until there are n tokens, joining what continues.
+func appendUpTo(to []enginesim.Segment, n int, more []enginesim.Segment) []enginesim.Segment {
+	have := tokensOf(to)
+	for _, g := range more {
+		if g.Tokens = min(g.Tokens, n-have); g.Tokens <= 0 {
+			continue
+		}
+		have += g.Tokens
+		if k := len(to) - 1; k >= 0 && to[k].Content == g.Content && to[k].From+to[k].Tokens == g.From {
+			to[k].Tokens += g.Tokens
+			continue
+		}
+		to = append(to, g)
 	}
+	return to
+}
+
+func tokensOf(segments []enginesim.Segment) int {
+	n := 0
+	for _, g := range segments {
+		n += g.Tokens
+	}
+	return n
 }
 
 // mix is the finalizer of splitmix64: every bit of the input reaches every bit of the output.

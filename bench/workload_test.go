@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"gonum.org/v1/gonum/stat"
+
+	"tranche/inference/enginesim"
 )
 
 func traces(t *testing.T) Traces {
@@ -69,26 +71,39 @@ func TestReasoningHasItsTail(t *testing.T) {
 	}
 }
 
+// spell writes named text out, one value a token.
+func spell(segments ...enginesim.Segment) []uint64 {
+	var all []uint64
+	for _, g := range segments {
+		for i := range g.Tokens {
+			all = append(all, mix(g.Content)+uint64(g.From+i))
+		}
+	}
+	return all
+}
+
 // Equal segments are equal tokens, different ones differ, and what a call sampled is what the next prompt holds.
 func TestContent(t *testing.T) {
-	e := Episode{Prefix: []Segment{{1, 20}}, Turns: []Turn{{New: 30, Out: 5}, {New: 10, Out: 4}, {Cut: 12, New: 3, Out: 2}}}
+	e := Episode{Prefix: []Segment{{1, 20}}, Turns: []Turn{{New: 30, Out: 5}, {New: 10, Out: 4}, {Cut: 12, New: 3, Out: 2}, {New: 1, Out: 1}}}
 	a, b := newContent(1, e), newContent(2, e)
-	var prompts [][]int32
+	var prompts, all [][]uint64
 	e.calls(func(c span) {
 		p, o := a.call(c)
-		if len(p) != c.prompt || len(o) != c.out {
-			t.Fatalf("turn %d: %d and %d tokens, want %d and %d", c.turn, len(p), len(o), c.prompt, c.out)
+		again, _ := a.call(c)
+		if len(spell(p...)) != c.prompt || o.Tokens != c.out || !slices.Equal(p, again) {
+			t.Fatalf("turn %d: %v and %v, want %d and %d tokens, and the same again: %v", c.turn, p, o, c.prompt, c.out, again)
 		}
-		prompts = append(prompts, append(slices.Clone(p), o...))
+		prompts = append(prompts, spell(p...))
+		all = append(all, spell(append(slices.Clone(p), o)...))
 	})
 	other, _ := b.call(span{prompt: 30, out: 5})
-	if !slices.Equal(prompts[0][:20], other[:20]) || slices.Equal(prompts[0][20:30], other[20:30]) {
+	if !slices.Equal(prompts[0][:20], spell(other...)[:20]) || slices.Equal(prompts[0][20:30], spell(other...)[20:30]) {
 		t.Error("the shared prefix differs, or what is not shared is equal")
 	}
-	if !slices.Equal(prompts[1][:35], prompts[0]) {
-		t.Error("the second prompt does not begin with the first call")
+	if !slices.Equal(prompts[1][:35], all[0]) || !slices.Equal(prompts[3][:42], all[2]) {
+		t.Error("a prompt does not begin with the call before it")
 	}
-	if kept := prompts[1][:37]; !slices.Equal(prompts[2][:37], kept) || prompts[2][37] == prompts[1][37] {
+	if kept := all[1][:37]; !slices.Equal(prompts[2][:37], kept) || prompts[2][37] == all[1][37] {
 		t.Error("after the cut the context is not what was kept and then something else")
 	}
 	if e.Peak() != 49 {

@@ -56,8 +56,10 @@ threads() {
 start() {
   installed || die "not installed; first: $0 install"
   export LD_LIBRARY_PATH=$home/bin
+  # --swa-full: with its sliding windows cut short (the default) the model cannot go on from a prefix that the next prompt
+  # shares, and computes every few-shot prompt anew.
   launch "$1" "$home/bin/llama-server" -m "$home/gemma.gguf" --alias gemma --host 127.0.0.1 --port "$1" \
-    -c 8192 -np 8 -t "$(threads)" --metrics --jinja "${@:2}"
+    -c 8192 -np 8 --swa-full -t "$(threads)" --metrics --jinja "${@:2}"
 }
 
 case ${1:-} in

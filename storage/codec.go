@@ -25,20 +25,20 @@ const (
 func appendRow(dst []byte, seq uint64, k key, r *Row) ([]byte, error) {
 	dst = binary.LittleEndian.AppendUint64(dst, seq)
 	dst = append(dst, k[:]...)
-	text, err := rowText(r)
+	at := len(dst)
+	dst, err := appendText(append(dst, 0, 0, 0, 0), r)
 	if err != nil {
 		return nil, fmt.Errorf("encode episode %s: %w", r.EpisodeID, err)
 	}
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(text)))
-	dst = append(dst, text...)
+	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	return appendTokens(dst, r), nil
 }
 
-func rowText(r *Row) ([]byte, error) {
+func appendText(dst []byte, r *Row) ([]byte, error) {
 	light := *r
 	light.TokenIDs, light.LossMask, light.Logprobs, light.Versions = nil, nil, nil, nil
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
+	buf := bytes.NewBuffer(dst)
+	enc := json.NewEncoder(buf)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(&light)
 	return buf.Bytes(), err

@@ -6,7 +6,8 @@ import (
 
 const (
 	batchEntries = 4096    // rows in one fsync at most
-	batchFrames  = 8 << 20 // bytes after which a batch is full
+	batchFrames  = 4 << 20 // bytes after which a batch is written
+	bigFrame     = 1 << 20 // bytes of a frame that is written by itself
 )
 
 // commitLoop owns the journal: it collects the rows of many Writes, appends them with one fsync and answers all of them.
@@ -58,17 +59,23 @@ func (w *Writer) gather(first *entry, last time.Time) []*entry {
 // commit makes a batch durable in as few appends as its size allows. It returns the buffer for the next one.
 func (w *Writer) commit(batch []*entry, frames []byte) []byte {
 	from := 0
+	flush := func(to int) {
+		w.append(batch[from:to], frames)
+		frames, from = frames[:0], to
+	}
 	for i, ent := range batch {
+		if len(ent.frame) >= bigFrame { // not worth a copy
+			flush(i)
+			w.append(batch[i:i+1], ent.frame)
+			from = i + 1
+			continue
+		}
 		frames = append(frames, ent.frame...)
 		if len(frames) >= batchFrames {
-			w.append(batch[from:i+1], frames)
-			frames, from = frames[:0], i+1
+			flush(i + 1)
 		}
 	}
-	w.append(batch[from:], frames)
-	if cap(frames) > 4*batchFrames {
-		return nil // one huge row must not pin its size for ever
-	}
+	flush(len(batch))
 	return frames
 }
 

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
 const (
@@ -61,7 +60,7 @@ func newPartWriter(fsys fileSystem, dir, name string, options []parquet.WriterOp
 // for a message by range, and the footer would hold whole texts.
 func partOptions() []parquet.WriterOption {
 	options := []parquet.WriterOption{
-		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}),
+		parquet.Compression(newZstdCodec()),
 		parquet.PageBufferSize(pageBytes),
 		parquet.CreatedBy("tranche", "", ""),
 		parquet.BloomFilters(parquet.SplitBlockFilter(10, "task_id"), parquet.SplitBlockFilter(10, "episode_id")),

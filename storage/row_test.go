@@ -207,8 +207,8 @@ func FuzzDecodeRow(f *testing.F) {
 		if err != nil || r.check() != nil {
 			t.Fatalf("a decoded row does not survive: %v, %v", err, r.check())
 		}
-		x, _ := rowText(r)
-		y, _ := rowText(back)
+		x, _ := appendText(nil, r)
+		y, _ := appendText(nil, back)
 		if string(x) != string(y) || !slices.Equal(r.TokenIDs, back.TokenIDs) || !slices.Equal(r.LossMask, back.LossMask) || !slices.Equal(r.Versions, back.Versions) {
 			t.Fatalf("a decoded row changes:\n%s\n%s", x, y)
 		}

@@ -131,11 +131,13 @@ func (w *Writer) store(ctx context.Context, row *Row) error {
 	}
 	defer w.inFlight.Done()
 	defer w.unclaim(k)
-	frame, err := appendFrame(nil, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, seq, k, row) })
+	rec := recordOf(row, seq)
+	room := make([]byte, 0, frameHead+2048+rec.raw+rec.raw/8) // about what it takes; escapes may need more
+	frame, err := appendFrame(room, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, seq, k, row) })
 	if err != nil {
 		return err
 	}
-	ent := &entry{frame: frame, rec: recordOf(row, seq), dig: digestOf(row), done: make(chan error, 1)}
+	ent := &entry{frame: frame, rec: rec, dig: digestOf(row), done: make(chan error, 1)}
 	ent.rec.bytes = int64(len(frame))
 	w.queue <- ent
 	return <-ent.done

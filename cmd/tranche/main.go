@@ -80,6 +80,7 @@ type cli struct {
 	Resume  resumeCmd  `cmd:"" help:"Go on with a run that was stopped."`
 	View    viewCmd    `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Engine  engineCmd  `cmd:"" help:"Serve the simulated inference server on TCP."`
+	Bench   benchCmd   `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
 	Version versionCmd `cmd:"" help:"Tell version, commit, Go version and platform."`
 }
 
@@ -101,6 +102,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.View.do(ctx, a)
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
+	case "bench":
+		return i.cli.Bench.do(ctx, a)
 	case "version":
 		return i.cli.Version.do(a)
 	}

@@ -7,7 +7,7 @@ import (
 // chat serves POST /v1/chat/completions.
 func (e *Engine) chat(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var req chatRequest
-	if err := parse(body, &req); err != nil {
+	if err := e.parse(body, &req, chatFields()...); err != nil {
 		return err
 	}
 	if err := e.checkChat(&req); err != nil {
@@ -30,7 +30,7 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request, body []byte) error
 	for i := range answers {
 		answers[i] = e.policy.compose(prompt, e.draw(prompt, &req.knobs, session(r), i), choice, l)
 	}
-	c := e.submit(answers, req.CacheSalt, req.Stream)
+	c := e.submit(answers, &req.knobs)
 	defer e.cancel(c)
 	t := chatTurn{engine: e, request: &req, call: c, choice: choice, head: e.head("chatcmpl-", r, c)}
 	if req.Stream {
@@ -104,7 +104,7 @@ func (t *chatTurn) reply() chatReply {
 		sampled[i] = len(f.answer.ids)
 		out.Choices = append(out.Choices, t.whole(i, f.answer))
 	}
-	out.Usage = t.engine.usage(t.call, sampled, 1)
+	out.Usage, out.Metadata = t.engine.usage(t.call, sampled, 1), t.engine.metadata()
 	if t.request.ReturnTokenIDs {
 		out.PromptIDs = t.call.flows[0].answer.prompt
 	}
@@ -142,13 +142,17 @@ func (t *chatTurn) stream(w http.ResponseWriter, r *http.Request) error {
 		engine: t.engine, call: t.call, w: w,
 		begin: func(choice int) any { return tellers[choice].begin() },
 		token: func(choice, i int, last bool) any { return tellers[choice].token(i, last) },
+		abort: func(choice int) any {
+			reason := finishAbort
+			return t.chunk(chunkChoice{Index: choice, Finish: &reason})
+		},
 		end: func(sampled []int) any {
 			if !t.request.wantsUsage() {
 				return nil
 			}
 			end := t.chunk()
 			u := t.engine.usage(t.call, sampled, 1)
-			end.Usage = &u
+			end.Usage, end.Metadata = &u, t.engine.metadata()
 			return end
 		},
 	}

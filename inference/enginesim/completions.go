@@ -5,7 +5,7 @@ import "net/http"
 // complete serves POST /v1/completions.
 func (e *Engine) complete(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var req completionRequest
-	if err := parse(body, &req); err != nil {
+	if err := e.parse(body, &req, completionFields()...); err != nil {
 		return err
 	}
 	if err := e.checkCompletion(&req); err != nil {
@@ -25,7 +25,7 @@ func (e *Engine) complete(w http.ResponseWriter, r *http.Request, body []byte) e
 			answers = append(answers, e.policy.compose(prompt, e.draw(prompt, &req.knobs, session(r), i), want{}, l))
 		}
 	}
-	c := e.submit(answers, req.CacheSalt, req.Stream)
+	c := e.submit(answers, &req.knobs)
 	defer e.cancel(c)
 	t := completionTurn{engine: e, request: &req, call: c, prompts: len(prompts), head: e.head("cmpl-", r, c)}
 	if req.Stream {
@@ -106,20 +106,24 @@ func (t *completionTurn) reply() *completionReply {
 		out.Choices = append(out.Choices, c)
 	}
 	u := t.engine.usage(t.call, sampled, t.prompts)
-	out.Usage = &u
+	out.Usage, out.Metadata = &u, t.engine.metadata()
 	return out
 }
 
 func (t *completionTurn) stream(w http.ResponseWriter, r *http.Request) error {
 	s := stream{
 		engine: t.engine, call: t.call, w: w, token: t.token,
+		abort: func(choice int) any {
+			reason := finishAbort
+			return t.envelope(completionChoice{Index: choice, Finish: &reason})
+		},
 		end: func(sampled []int) any {
 			if !t.request.wantsUsage() {
 				return nil
 			}
 			end := t.envelope()
 			u := t.engine.usage(t.call, sampled, t.prompts)
-			end.Usage = &u
+			end.Usage, end.Metadata = &u, t.engine.metadata()
 			return end
 		},
 	}

@@ -3,6 +3,7 @@ package enginesim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -22,6 +23,14 @@ type Config struct {
 	MaxSeqs int
 	// StepBudget is how many tokens one step may compute, prompts and decodes together. At least MaxSeqs. Default 8,192.
 	StepBudget int
+	// NullBlock takes one block of KVTokens out of use, as vLLM reserves one. Default false: KVTokens is what can be used.
+	NullBlock bool
+	// Priority lets requests of lower priority value go first and be preempted last. Default false: strictly in order of arrival.
+	Priority bool
+	// Batching is how sequences are put together. Default Continuous; see there for the kinds that pad, which have no prefix cache.
+	Batching Batching
+	// Shapes are the context lengths, tokens, rising, that a Shaped engine pads to. Default 128, 256 … up to ContextTokens.
+	Shapes []int
 	// Step says how long a step takes. The zero value means DefaultStep.
 	Step StepTime
 	// Speed is how much faster than the modelled engine time passes: 1 = real time, 10 = ten times faster. 0, the default,
@@ -45,32 +54,45 @@ type Config struct {
 	APIKey string
 	// KeepAlive is how long an idle connection stays open; real servers close after 5 s, the default.
 	KeepAlive time.Duration
+	// Strict refuses requests with fields that OpenAI's own interface does not know, as servers with extra="forbid" do. Default false:
+	// unknown fields are ignored.
+	Strict bool
+	// DevRoutes adds /pause, /resume, /is_paused, /update_weight_version and /weight_info. Default false, as on vLLM.
+	DevRoutes bool
+	// WeightVersion names the weights; answers then carry it as SGLang's do, in metadata.weight_version. Default "": they say nothing, as
+	// vLLM's, until /update_weight_version names some.
+	WeightVersion string
 	// HideCached leaves prompt_tokens_details out of usage, as vLLM does unless told otherwise. Default false: it is told.
 	HideCached bool
 }
 
 // StepTime is the duration of one engine step:
 //
-//	t = Base + max(Floor, PerToken·n) + PerRead·K + PerPair·Σ u·x
+//	t = Base + max(Floor, PerToken·n) + PerSeq·s + PerRead·K + PerPair·Σ u·x
 //
-// n = tokens computed in the step, K = KV tokens read by sequences that decode, u and x = length of each prompt chunk and its mean
-// context. Every figure in seconds.
+// n = tokens computed in the step, s = sequences that take part, K = KV tokens read by those that decode, u and x = length of each
+// prompt chunk and its mean context. Every figure in seconds.
 type StepTime struct {
 	Base     float64 // launch and scheduling, each step
 	Floor    float64 // reading the weights once: a step with few tokens takes no less
 	PerToken float64 // compute of one token
+	PerSeq   float64 // handling one sequence
 	PerRead  float64 // reading one token of KV
 	PerPair  float64 // attention of one prompt token to one context token
 }
 
-// DefaultStep is Llama-3.1-8B on one H100: floor Base+Floor 6.8 ms (BLIS), 22 µs a token (Vidur kernels, scaled), 76 ns a KV token
-// (BLIS), 1.05 ns a pair (4·L·d FLOP at half of peak). How the 6.8 ms divide is BLIS's 32 µs a layer + 126 µs, rounded.
-func DefaultStep() StepTime {
-	return StepTime{Base: 1.2e-3, Floor: 5.6e-3, PerToken: 22e-6, PerRead: 76e-9, PerPair: 1.05e-9}
+// DefaultStep is that of Preset "llama-3.1-8b-h100".
+func DefaultStep() StepTime { return machines()[0].Step }
+
+// work is what one step computes.
+type work struct {
+	tokens, seqs, reads int
+	pairs               float64 // prompt tokens times their context
+	growth              int     // by which reads grow in the next step when all only decode
 }
 
-func (s StepTime) duration(tokens, reads int, pairs float64) time.Duration {
-	t := s.Base + max(s.Floor, s.PerToken*float64(tokens)) + s.PerRead*float64(reads) + s.PerPair*pairs
+func (s StepTime) duration(w work) time.Duration {
+	t := s.Base + max(s.Floor, s.PerToken*float64(w.tokens)) + s.PerSeq*float64(w.seqs) + s.PerRead*float64(w.reads) + s.PerPair*w.pairs
 	return time.Duration(t * float64(time.Second))
 }
 
@@ -82,6 +104,13 @@ func (c Config) withDefaults() Config {
 	pick(&c.MaxSeqs, 64)
 	pick(&c.StepBudget, 8192)
 	pick(&c.Step, DefaultStep())
+	pick(&c.Batching, Continuous)
+	if c.Shapes == nil {
+		for n := 128; n < c.ContextTokens; n *= 2 {
+			c.Shapes = append(c.Shapes, n)
+		}
+		c.Shapes = append(c.Shapes, max(1, c.ContextTokens))
+	}
 	pick(&c.LengthMean, 120)
 	pick(&c.LengthSigma, 0.6)
 	pick(&c.KeepAlive, 5*time.Second)
@@ -101,6 +130,27 @@ func pick[T comparable](field *T, def T) {
 	}
 }
 
+// allBlocks is the number of KV blocks there are.
+func (c Config) allBlocks() int { return c.KVTokens / c.BlockTokens }
+
+// blocks is the number of KV blocks that sequences can hold.
+func (c Config) blocks() int {
+	n := c.allBlocks()
+	if c.NullBlock {
+		n--
+	}
+	return n
+}
+
+func rising(lengths []int) bool {
+	for i, n := range lengths {
+		if n < 1 || i > 0 && n <= lengths[i-1] {
+			return false
+		}
+	}
+	return len(lengths) > 0
+}
+
 // Validate reports every fault of the configuration at once.
 func (c Config) Validate() error {
 	c = c.withDefaults()
@@ -115,10 +165,12 @@ func (c Config) Validate() error {
 	want(c.MaxSeqs >= 1, "MaxSeqs is %d, must be at least 1", c.MaxSeqs)
 	want(c.StepBudget >= c.MaxSeqs, "StepBudget is %d, must be at least MaxSeqs (%d): every running sequence decodes one token a step", c.StepBudget, c.MaxSeqs)
 	if c.BlockTokens >= 1 {
-		whole := c.KVTokens / c.BlockTokens * c.BlockTokens
-		want(whole >= c.ContextTokens, "KVTokens is %d (%d in whole blocks), must hold one full context of %d tokens", c.KVTokens, whole, c.ContextTokens)
+		usable := c.blocks() * c.BlockTokens
+		want(usable >= c.ContextTokens, "KVTokens is %d (%d in usable blocks), must hold one full context of %d tokens", c.KVTokens, usable, c.ContextTokens)
 	}
 	want(c.KVTokens/max(c.BlockTokens, 1) < 1<<30, "KVTokens is %d, more than 2^30 blocks", c.KVTokens)
+	want(slices.Contains([]Batching{Continuous, Static, Shaped}, c.Batching), "Batching is %q, must be %s, %s or %s", c.Batching, Continuous, Static, Shaped)
+	want(rising(c.Shapes), "Shapes is %v, must be at least one length of at least 1 token, rising", c.Shapes)
 	want(c.Speed >= 0, "Speed is %g, must not be negative (0 = no waiting)", c.Speed)
 	want(*c.SolveRate >= 0 && *c.SolveRate <= 1, "SolveRate is %g, must be within 0 … 1", *c.SolveRate)
 	want(c.LengthMean >= 1, "LengthMean is %g tokens, must be at least 1", c.LengthMean)
@@ -127,7 +179,7 @@ func (c Config) Validate() error {
 	for _, p := range []struct {
 		name  string
 		value float64
-	}{{"Base", c.Step.Base}, {"Floor", c.Step.Floor}, {"PerToken", c.Step.PerToken}, {"PerRead", c.Step.PerRead}, {"PerPair", c.Step.PerPair}} {
+	}{{"Base", c.Step.Base}, {"Floor", c.Step.Floor}, {"PerToken", c.Step.PerToken}, {"PerSeq", c.Step.PerSeq}, {"PerRead", c.Step.PerRead}, {"PerPair", c.Step.PerPair}} {
 		want(p.value >= 0, "Step.%s is %g s, must not be negative", p.name, p.value)
 	}
 	return errors.Join(append(errs, c.Faults.validate())...)

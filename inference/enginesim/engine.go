@@ -23,12 +23,16 @@ type Engine struct {
 
 	mu       sync.Mutex       // guards everything below, but not model
 	looping  bool             // the loop runs
+	paused   bool             // the loop must not
+	clear    bool             // the model's cache is to be cleared
+	version  string           // of the weights; "" = never told
 	offered  []*flow          // not yet told to the model
 	aborted  []uint64         // likewise
 	flows    map[uint64]*flow // offered and not done
 	lastID   uint64
 	arrivals map[uint64]uint64 // prompt hash → how often it came without seed and session; grows by some 40 bytes a distinct prompt
 	finishes [2]int64          // answers done by finish reason: stop, length
+	waits    waits             // how long requests waited for what
 	counters Counters          // the model's, as of the last step
 
 	model *Model        // the loop's own
@@ -41,9 +45,12 @@ type flow struct {
 	answer  *answer
 	id      uint64
 	salt    uint64
+	rank    int // priority
 	call    *call
 	sampled int
 	cached  int
+	offered time.Duration // model time
+	cut     bool          // ended by a pause, before its answer was complete
 }
 
 // call is one HTTP request's sequences: choices of one or several prompts.
@@ -65,6 +72,7 @@ func New(c Config) (*Engine, error) {
 		config: c, tokens: t, jinx: newJinx(c.Faults, c.Seed), began: time.Now(),
 		policy: &policy{tokens: t, words: strings.Fields(commonWords), solve: *c.SolveRate, mean: c.LengthMean, sigma: c.LengthSigma, answer: c.Answer},
 		flows:  map[uint64]*flow{}, arrivals: map[uint64]uint64{}, model: NewModel(c), counters: NewModel(c).Counters(),
+		version: c.WeightVersion, waits: newWaits(),
 	}, nil
 }
 
@@ -104,22 +112,27 @@ func (e *Engine) draw(prompt []int32, k *knobs, session string, index int) uint6
 }
 
 // submit hands answers to the loop, as the sequences of one call.
-func (e *Engine) submit(answers []*answer, salt string, stream bool) *call {
-	c := &call{stream: stream, left: len(answers), news: make(chan struct{}, 1)}
+func (e *Engine) submit(answers []*answer, k *knobs) *call {
+	c := &call{stream: k.Stream, left: len(answers), news: make(chan struct{}, 1)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range answers {
 		e.lastID++
-		f := &flow{answer: a, id: e.lastID, salt: hashText(0, salt), call: c}
+		f := &flow{answer: a, id: e.lastID, salt: hashText(0, k.CacheSalt), rank: k.Priority, call: c}
 		c.flows = append(c.flows, f)
 		e.flows[f.id] = f
 		e.offered = append(e.offered, f)
 	}
-	if !e.looping {
+	e.start()
+	return c
+}
+
+// start lets the loop run, unless it does or must not; mu is held.
+func (e *Engine) start() {
+	if !e.looping && !e.paused {
 		e.looping = true
 		e.loop.Go(e.run)
 	}
-	return c
 }
 
 // cancel aborts what is left of a call. A call that is done is left alone.
@@ -165,6 +178,18 @@ func (e *Engine) progress(c *call, into []int) (all bool) {
 	return c.left == 0
 }
 
+// cutChoices lists the choices of a call that a pause ended.
+func (e *Engine) cutChoices(c *call) (cut []int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, f := range c.flows {
+		if f.cut {
+			cut = append(cut, i)
+		}
+	}
+	return cut
+}
+
 // run is the loop: show what came of the last step, take in what is new, step, let the step's time pass, until there is
 // nothing left to do.
 func (e *Engine) run() {
@@ -184,15 +209,20 @@ func (e *Engine) exchange(events []Event) bool {
 	defer e.mu.Unlock()
 	e.publish(events)
 	for _, f := range e.offered {
-		e.model.Offer(Request{ID: f.id, Prompt: f.answer.prompt, Output: f.answer.ids, Salt: f.salt}, e.now)
+		f.offered = e.now
+		e.model.Offer(Request{ID: f.id, Prompt: f.answer.prompt, Output: f.answer.ids, Salt: f.salt, Priority: f.rank, EachToken: true}, e.now)
 	}
 	for _, id := range e.aborted {
 		e.model.Abort(id)
 	}
+	if e.clear {
+		e.model.ClearCache()
+		e.clear = false
+	}
 	clear(e.offered)
 	e.offered, e.aborted = e.offered[:0], e.aborted[:0]
 	e.counters = e.model.Counters()
-	e.looping = !e.model.Idle()
+	e.looping = !e.model.Idle() && !e.paused
 	return e.looping
 }
 
@@ -206,12 +236,17 @@ func (e *Engine) publish(events []Event) {
 		switch v.Kind {
 		case Admitted:
 			f.cached = v.Tokens
+			e.waits.queue.add(v.Queued)
 		case Sampled:
 			f.sampled = v.Tokens
+			if v.Tokens == 1 {
+				e.waits.first.add(e.now - f.offered)
+			}
 			if f.call.stream {
 				notify(f.call.news)
 			}
 		case Done:
+			e.waits.whole.add(e.now - f.offered)
 			e.done(f)
 		}
 	}
@@ -224,6 +259,11 @@ func (e *Engine) done(f *flow) {
 	} else {
 		e.finishes[0]++
 	}
+	f.close()
+}
+
+// close ends a flow as far as its call is concerned; Engine.mu is held.
+func (f *flow) close() {
 	f.call.left--
 	if f.call.left == 0 || f.call.stream {
 		notify(f.call.news)

@@ -2,43 +2,54 @@ package enginesim
 
 import (
 	"container/list"
+	"slices"
 	"time"
 )
 
-// Model is one replica of a continuous-batching engine as a pure state machine: who runs, who waits, which KV blocks they
-// hold and how long each step takes. It has no goroutine, no clock and no I/O: time comes in as now (time since the engine
-// began) and goes out as a duration, so the same model serves real HTTP and a discrete-event simulation. Not safe for
-// concurrent use.
+// Model is one replica of an inference engine as a pure state machine: who runs, who waits, which KV blocks they hold and how
+// long each step takes. It has no goroutine, no clock and no I/O: time comes in as now (time since the engine began) and goes out
+// as a duration, so the same model serves real HTTP and a discrete-event simulation (replica.go). Not safe for concurrent use.
 //
-// The rules are those of vLLM's V1 scheduler in its default setting. A step has one token budget. Running sequences come
-// first, oldest first: one token for each that decodes, a chunk for each whose prompt is unfinished. When a block is wanted
-// and none is free, the newest running sequence is preempted: it loses its blocks, goes to the front of the queue and is
-// computed again later. Then, unless someone was preempted, waiting sequences are admitted strictly in order, each only when
-// its whole prompt fits; a long one at the head blocks those behind it.
+// Its rules are those of vLLM's V1 scheduler in its default setting (step.go), or of an engine that pads (padded.go). glide.go runs
+// many steps at once where nothing happens but decoding.
 type Model struct {
 	step     StepTime
+	batching Batching
+	shapes   []int
+	byRank   bool // Config.Priority
 	maxSeqs  int
 	budget   int // tokens a step
 	tokens   int // tokens a block
 	pool     *pool
-	waiting  *list.List // of *sequence
+	waiting  *list.List // of *sequence, by rank
 	running  []*sequence
 	known    map[uint64]*sequence
-	events   []Event // of the step in progress; reused
+	spare    []*sequence // done with, to be used again
+	events   []Event     // of the steps in progress; reused
 	counters Counters
+	arrivals int64 // requests offered; numbers them
+	clears   int   // how often the cache was cleared
 
 	left      int     // of the step's budget
 	preempted bool    // someone was, in this step
-	load      float64 // of the step in progress, see StepTime
-	reads     int
+	head      blocked // what the last look at the head of the queue found
+	launch    launch  // of an engine that pads
+	phase     []int   // of glide; reused
 }
 
-// Request is one sequence to generate. What will be sampled is known beforehand: the model decides only when.
+// Request is one sequence to generate. What will be sampled is known beforehand: the model decides only when. Prompt and output come
+// as ids, or, to save a simulation their making, as Outline and Continuation; never a mixture. An outline shares no prefix with ids.
 type Request struct {
 	ID     uint64  // unique among all requests offered
 	Prompt []int32 // token ids, at least one
 	Output []int32 // token ids that will be sampled, at least one; the sequence is done after the last
-	Salt   uint64  // only requests with equal salts share prefixes
+
+	Outline      []Segment // in the place of Prompt; the model keeps the slice until the request is done
+	Continuation Segment   // in the place of Output
+
+	Salt      uint64 // only requests with equal salts share prefixes
+	Priority  int    // lower goes first, where Config.Priority is set
+	EachToken bool   // wants a Sampled event for every token, not for the first alone
 }
 
 // EventKind says what happened to a sequence in a step.
@@ -47,7 +58,7 @@ type EventKind int8
 // Event kinds.
 const (
 	Admitted  EventKind = iota // taken from the queue for the first time; Event.Tokens = prompt tokens found in the prefix cache
-	Sampled                    // one more token; Event.Tokens = how many so far
+	Sampled                    // a token came: the first, and each later one where Request.EachToken is set; Event.Tokens = how many so far
 	Done                       // the last token was sampled; comes after its Sampled
 	Preempted                  // lost its blocks and waits again
 )
@@ -68,48 +79,108 @@ type Counters struct {
 	PrefixQueries          int64 // tokens of first admissions
 	PrefixHits             int64 // tokens among them found in the cache
 	PromptTokens           int64 // tokens of prompts whose prefill is complete
-	ComputedTokens         int64 // prompt and recomputed tokens really run through the model
+	ComputedTokens         int64 // prompt and recomputed tokens really run through the model, padding included
 	GeneratedTokens        int64
 	Steps                  int64
 	Busy                   time.Duration // sum of all steps
-	BlocksUsed, Blocks     int           // held by running sequences; all
+	BlocksUsed, Blocks     int           // held by running sequences; all that can be held
 }
 
 type sequence struct {
 	Request
+	number   int64         // in order of arrival
 	place    *list.Element // in waiting; nil when running
 	offered  time.Duration
-	blocks   []int32
-	hashes   []uint64 // prefix hash of each whole block of prompt and output so far
-	computed int      // tokens whose KV is held
+	prompt   int // tokens of the prompt
+	goal     int // tokens of prompt and output
+	text     *content
+	tip      *span // the cached span it holds with all before it: the whole blocks of what is computed
+	held     int   // blocks: those up to the end of tip, and its own
+	computed int   // tokens whose KV is held
 	sampled  int
+	took     int  // tokens computed in the step in progress
 	admitted bool // was running before
 }
 
-func (s *sequence) total() int { return len(s.Prompt) + s.sampled }
+// total is the number of tokens there are: the prompt and what was sampled.
+func (s *sequence) total() int { return s.prompt + s.sampled }
 
-func (s *sequence) token(i int) int32 {
-	if i < len(s.Prompt) {
-		return s.Prompt[i]
-	}
-	return s.Output[i-len(s.Prompt)]
-}
+// decodes says that all but the token sampled last is computed.
+func (s *sequence) decodes() bool { return s.sampled > 0 && s.computed == s.total()-1 }
 
 // NewModel builds an idle engine of the configured size. The configuration has been validated.
 func NewModel(c Config) *Model {
 	c = c.withDefaults()
 	return &Model{
-		step: c.Step, maxSeqs: c.MaxSeqs, budget: c.StepBudget, tokens: c.BlockTokens,
-		pool: newPool(c.KVTokens / c.BlockTokens), waiting: list.New(), known: map[uint64]*sequence{},
+		step: c.Step, batching: c.Batching, shapes: c.Shapes, byRank: c.Priority, maxSeqs: c.MaxSeqs, budget: c.StepBudget,
+		tokens: c.BlockTokens, pool: newPool(c.blocks(), c.BlockTokens), waiting: list.New(), known: map[uint64]*sequence{},
 	}
 }
 
-// Offer puts a request at the end of the queue.
+// Offer puts a request in the queue: at its end, or behind those of no worse priority.
 func (m *Model) Offer(r Request, now time.Duration) {
-	s := &sequence{Request: r, offered: now}
-	s.place = m.waiting.PushBack(s)
+	s := m.fresh()
+	m.arrivals++
+	s.Request, s.offered, s.number = r, now, m.arrivals
+	s.prompt, s.goal = len(r.Prompt), len(r.Prompt)+len(r.Output)
+	if len(r.Outline) > 0 {
+		s.prompt = length(r.Outline)
+		s.goal = s.prompt + r.Continuation.Tokens
+	}
+	r.Salt = m.salt(r.Salt)
+	s.text, s.tip = newContent(&r, m.tokens), &m.pool.root
+	m.queueLast(s)
 	m.known[r.ID] = s
 	m.counters.Offered++
+}
+
+// fresh returns an empty sequence that keeps the memory of one that is gone.
+func (m *Model) fresh() *sequence {
+	n := len(m.spare)
+	if n == 0 {
+		return &sequence{}
+	}
+	s := m.spare[n-1]
+	m.spare = m.spare[:n-1]
+	*s = sequence{}
+	return s
+}
+
+// salt keeps apart what was computed before and after the cache was cleared.
+func (m *Model) salt(s uint64) uint64 { return mix(s + mix(uint64(m.clears))) }
+
+// before says whether a comes before b in the queue, and keeps its blocks longer.
+func (m *Model) before(a, b *sequence) bool {
+	if m.byRank && a.Priority != b.Priority {
+		return a.Priority < b.Priority
+	}
+	return a.number < b.number
+}
+
+// queueLast puts a newcomer in its place, looked for from the end.
+func (m *Model) queueLast(s *sequence) {
+	e := m.waiting.Back()
+	for e != nil && m.before(s, e.Value.(*sequence)) {
+		e = e.Prev()
+	}
+	if e == nil {
+		s.place = m.waiting.PushFront(s)
+		return
+	}
+	s.place = m.waiting.InsertAfter(s, e)
+}
+
+// queueFirst puts back one that ran already, looked for from the front.
+func (m *Model) queueFirst(s *sequence) {
+	e := m.waiting.Front()
+	for e != nil && m.before(e.Value.(*sequence), s) {
+		e = e.Next()
+	}
+	if e == nil {
+		s.place = m.waiting.PushBack(s)
+		return
+	}
+	s.place = m.waiting.InsertBefore(s, e)
 }
 
 // Abort forgets a request that waits or runs and frees its blocks; false when there is no such request (any more).
@@ -119,8 +190,40 @@ func (m *Model) Abort(id uint64) bool {
 		return false
 	}
 	m.counters.Aborted++
-	m.forget(s)
+	if s.place != nil {
+		m.waiting.Remove(s.place)
+	} else {
+		m.running = slices.DeleteFunc(m.running, func(r *sequence) bool { return r == s })
+	}
+	m.discard(s)
 	return true
+}
+
+// discard lets go of a sequence that neither runs nor waits any more.
+func (m *Model) discard(s *sequence) {
+	m.drop(s)
+	delete(m.known, s.ID)
+	m.spare = append(m.spare, s)
+}
+
+// drop releases a sequence's blocks, the last first: the tail of a context is worth less to others than its head.
+func (m *Model) drop(s *sequence) {
+	m.pool.blank(s.held - s.tip.end())
+	m.pool.release(s.tip)
+	s.tip, s.held = &m.pool.root, 0
+}
+
+// ClearCache makes sure that what is admitted from now on finds nothing of what was computed before in the cache: new weights make old
+// KV wrong. Sequences that run keep what they hold.
+func (m *Model) ClearCache() {
+	m.clears++
+	m.head = blocked{}
+	for e := m.waiting.Front(); e != nil; e = e.Next() {
+		s := e.Value.(*sequence)
+		text := *s.text // the old one may be in the cache
+		text.salt = m.salt(s.Salt)
+		s.text = &text
+	}
 }
 
 // Idle reports whether nothing runs and nothing waits.
@@ -130,185 +233,63 @@ func (m *Model) Idle() bool { return len(m.known) == 0 }
 func (m *Model) Counters() Counters {
 	c := m.counters
 	c.Running, c.Waiting = len(m.running), m.waiting.Len()
-	c.BlocksUsed, c.Blocks = m.pool.used(), m.pool.size()
+	c.BlocksUsed, c.Blocks = m.pool.used(), m.pool.total
+	if m.batching.pads() && len(m.running) > 0 {
+		c.BlocksUsed = m.launch.held(m.tokens)
+	}
 	return c
 }
 
 // Step runs one step that begins at now: it returns what had happened when the step ended and how long it took. The events
 // are valid until the next call. On an idle model it does nothing and takes no time.
 func (m *Model) Step(now time.Duration) ([]Event, time.Duration) {
-	m.events, m.left, m.preempted, m.load, m.reads = m.events[:0], m.budget, false, 0, 0
-	for i := 0; i < len(m.running); i++ { // the tail may be preempted while we go
-		m.advance(m.running[i])
-	}
-	if !m.preempted {
-		m.admit(now)
-	}
-	if m.left == m.budget {
-		return m.events, 0
-	}
-	m.sample()
-	d := m.step.duration(m.budget-m.left, m.reads, m.load)
-	m.counters.Steps++
-	m.counters.Busy += d
+	m.events = m.events[:0]
+	d := m.one(now)
 	return m.events, d
 }
 
-// advance schedules a running sequence's next tokens: one when it decodes, else as much of its prompt as the budget allows.
-func (m *Model) advance(s *sequence) {
-	n := min(s.total()-s.computed, m.left)
-	if n == 0 {
-		return
-	}
-	for missing := m.missing(s, s.computed+n); missing > m.pool.free; {
-		last := m.running[len(m.running)-1]
-		m.preempt(last)
-		if last == s {
-			return
-		}
-	}
-	m.compute(s, n)
-}
-
-// missing is the number of blocks a sequence lacks to hold n tokens.
-func (m *Model) missing(s *sequence, n int) int {
-	return (n+m.tokens-1)/m.tokens - len(s.blocks)
-}
-
-func (m *Model) admit(now time.Duration) {
-	for m.left > 0 && len(m.running) < m.maxSeqs && m.waiting.Len() > 0 {
-		s := m.waiting.Front().Value.(*sequence)
-		m.hash(s, s.total())
-		// The last token is computed in any case: without it there is nothing to sample from.
-		hit, idle := m.pool.match(s.hashes[:(s.total()-1)/m.tokens])
-		if m.missing(s, s.total())-len(hit) > m.pool.free-idle {
-			return
-		}
-		for _, b := range hit {
-			m.pool.share(b)
-		}
-		s.blocks = append(s.blocks, hit...)
-		s.computed = len(hit) * m.tokens
-		m.waiting.Remove(s.place)
-		s.place = nil
-		m.running = append(m.running, s)
-		if !s.admitted {
-			s.admitted = true
-			m.counters.PrefixQueries += int64(s.total())
-			m.counters.PrefixHits += int64(s.computed)
-			m.events = append(m.events, Event{ID: s.ID, Kind: Admitted, Tokens: s.computed, Queued: now - s.offered})
-		}
-		m.compute(s, min(s.total()-s.computed, m.left))
-	}
-}
-
-// compute takes n tokens of the step's budget for a sequence and the blocks to hold them. Whole blocks enter the cache at
-// once, so siblings in one step share their prompt.
-func (m *Model) compute(s *sequence, n int) {
-	decode := s.computed >= len(s.Prompt) && n == 1
-	if decode {
-		m.reads += s.computed
+// one runs one step and adds to the events.
+func (m *Model) one(now time.Duration) time.Duration {
+	var d time.Duration
+	if m.batching.pads() {
+		d = m.paddedStep(now)
 	} else {
-		m.load += float64(n) * (float64(s.computed) + float64(n)/2)
-		m.counters.ComputedTokens += int64(n)
+		d = m.continuousStep(now)
 	}
-	for range m.missing(s, s.computed+n) {
-		s.blocks = append(s.blocks, m.pool.take())
+	if d > 0 {
+		m.counters.Steps++
+		m.counters.Busy += d
 	}
-	m.hash(s, s.computed+n)
-	for b := s.computed / m.tokens; b < (s.computed+n)/m.tokens; b++ {
-		m.pool.remember(s.blocks[b], s.hashes[b])
-	}
-	if s.sampled == 0 && s.computed+n == len(s.Prompt) {
-		m.counters.PromptTokens += int64(len(s.Prompt))
-	}
-	s.computed += n
-	m.left -= n
+	return d
 }
 
-// hash extends a sequence's prefix hashes to cover the whole blocks of its first n tokens.
-func (m *Model) hash(s *sequence, n int) {
-	for len(s.hashes) < n/m.tokens {
-		from := len(s.hashes) * m.tokens
-		before := s.Salt
-		if from > 0 {
-			before = s.hashes[len(s.hashes)-1]
-		}
-		s.hashes = append(s.hashes, chain(before, m.window(s, from)))
-	}
+func (m *Model) tell(s *sequence, kind EventKind, tokens int) {
+	m.events = append(m.events, Event{ID: s.ID, Kind: kind, Tokens: tokens})
 }
 
-// window returns the tokens of one block, copying only where it spans the end of the prompt.
-func (m *Model) window(s *sequence, from int) []int32 {
-	to, p := from+m.tokens, len(s.Prompt)
-	switch {
-	case to <= p:
-		return s.Prompt[from:to]
-	case from >= p:
-		return s.Output[from-p : to-p]
-	}
-	w := make([]int32, 0, m.tokens)
-	for i := from; i < to; i++ {
-		w = append(w, s.token(i))
-	}
-	return w
-}
-
-// sample gives every sequence whose tokens are all computed its next one.
-func (m *Model) sample() {
-	kept := m.running[:0]
-	for _, s := range m.running {
-		if s.computed < s.total() {
-			kept = append(kept, s)
-			continue
-		}
-		s.sampled++
-		m.counters.GeneratedTokens++
-		m.events = append(m.events, Event{ID: s.ID, Kind: Sampled, Tokens: s.sampled})
-		if s.sampled < len(s.Output) {
-			kept = append(kept, s)
-			continue
-		}
-		m.events = append(m.events, Event{ID: s.ID, Kind: Done, Tokens: s.sampled})
-		m.counters.Done++
-		m.drop(s)
-		delete(m.known, s.ID)
-	}
-	clear(m.running[len(kept):])
-	m.running = kept
-}
-
-// preempt takes the newest running sequence off the engine; it will be computed again.
-func (m *Model) preempt(last *sequence) {
-	m.drop(last)
-	m.running[len(m.running)-1] = nil
-	m.running = m.running[:len(m.running)-1]
-	last.computed = 0
-	last.place = m.waiting.PushFront(last)
-	m.preempted = true
-	m.counters.Preemptions++
-	m.events = append(m.events, Event{ID: last.ID, Kind: Preempted, Tokens: last.sampled})
-}
-
-// drop releases a sequence's blocks, the last first: the tail of a context is worth less to others than its head.
-func (m *Model) drop(s *sequence) {
-	for i := len(s.blocks) - 1; i >= 0; i-- {
-		m.pool.release(s.blocks[i])
-	}
-	s.blocks = s.blocks[:0]
-}
-
-func (m *Model) forget(s *sequence) {
-	m.drop(s)
-	delete(m.known, s.ID)
-	if s.place != nil {
-		m.waiting.Remove(s.place)
+// admission tells and counts that a sequence leaves the queue for the first time.
+func (m *Model) admission(s *sequence, now time.Duration, hit int) {
+	if s.admitted {
 		return
 	}
-	for i, r := range m.running {
-		if r == s {
-			m.running = append(m.running[:i], m.running[i+1:]...)
-			return
-		}
+	s.admitted = true
+	m.counters.PrefixQueries += int64(s.total())
+	m.counters.PrefixHits += int64(hit)
+	m.events = append(m.events, Event{ID: s.ID, Kind: Admitted, Tokens: hit, Queued: now - s.offered})
+}
+
+// gain gives a sequence its next token.
+func (m *Model) gain(s *sequence) {
+	s.sampled++
+	m.counters.GeneratedTokens++
+	if s.sampled == 1 || s.EachToken {
+		m.tell(s, Sampled, s.sampled)
 	}
+}
+
+// finish reports a sequence as done and lets go of it.
+func (m *Model) finish(s *sequence) {
+	m.tell(s, Done, s.sampled)
+	m.counters.Done++
+	m.discard(s)
 }

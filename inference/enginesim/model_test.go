@@ -24,39 +24,70 @@ func checkLaws(t *testing.T, m *Model) {
 	if c.Offered != c.Done+c.Aborted+int64(c.Running+c.Waiting) {
 		t.Fatalf("offered %d != done %d + aborted %d + running %d + waiting %d", c.Offered, c.Done, c.Aborted, c.Running, c.Waiting)
 	}
-	refs := make([]int32, m.pool.size())
-	for _, s := range m.running {
-		for _, b := range s.blocks {
-			refs[b]++
-		}
-		if have, need := len(s.blocks)*m.tokens, s.computed; have < need || have-need >= m.tokens {
-			t.Fatalf("sequence %d holds %d tokens in %d blocks of %d", s.ID, need, len(s.blocks), m.tokens)
-		}
-	}
-	free := 0
-	for b, n := range refs {
-		if m.pool.blocks[b].refs != n {
-			t.Fatalf("block %d has %d holders, the books say %d", b, n, m.pool.blocks[b].refs)
-		}
-		if n == 0 {
-			free++
-		}
-	}
-	if free != m.pool.free {
-		t.Fatalf("%d blocks are free, the books say %d", free, m.pool.free)
-	}
-	for h, b := range m.pool.cached {
-		if !m.pool.blocks[b].hashed || m.pool.blocks[b].hash != h {
-			t.Fatalf("cache names block %d for a hash it does not hold", b)
-		}
-	}
+	checkBlocks(t, m)
 	if len(m.running) > m.maxSeqs {
 		t.Fatalf("%d sequences run, at most %d may", len(m.running), m.maxSeqs)
 	}
 	for e := m.waiting.Front(); e != nil; e = e.Next() {
-		if s := e.Value.(*sequence); len(s.blocks) != 0 || s.computed != 0 {
-			t.Fatalf("sequence %d waits and holds %d blocks", s.ID, len(s.blocks))
+		if s := e.Value.(*sequence); s.held != 0 || s.computed != 0 {
+			t.Fatalf("sequence %d waits and holds %d blocks", s.ID, s.held)
 		}
+	}
+}
+
+// checkBlocks fails when a block is lost or counted twice, or when the tree and the free list do not agree.
+func checkBlocks(t *testing.T, m *Model) {
+	t.Helper()
+	holders := map[*span]int{}
+	own := 0
+	for _, s := range m.running {
+		if need := s.computed; s.held*m.tokens < need || s.held*m.tokens-need >= m.tokens {
+			t.Fatalf("sequence %d holds %d tokens in %d blocks of %d", s.ID, need, s.held, m.tokens)
+		}
+		if s.tip.end() != s.computed/m.tokens {
+			t.Fatalf("sequence %d computed %d tokens and has %d blocks in the cache", s.ID, s.computed, s.tip.end())
+		}
+		own += s.held - s.tip.end()
+		for x := s.tip; x != &m.pool.root; x = x.parent {
+			holders[x]++
+		}
+	}
+	cached, free, blank := 0, 0, 0
+	walk(t, &m.pool.root, func(x *span) {
+		cached += x.n
+		if x.n == 0 || x.refs != holders[x] || (x.refs == 0) != (x.next != nil) {
+			t.Fatalf("span of %d blocks at %d: %d holders, the books say %d; free %v", x.n, x.from, holders[x], x.refs, x.next != nil)
+		}
+	})
+	for x := m.pool.ring.next; x != &m.pool.ring; x = x.next {
+		free += x.n
+		if x.text == nil {
+			blank += x.n
+		}
+	}
+	if free != m.pool.free || cached+blank+own != m.pool.total {
+		t.Fatalf("%d blocks free, the books say %d; cached %d + blank %d + sequences' own %d != %d", free, m.pool.free, cached, blank, own, m.pool.total)
+	}
+}
+
+// walk visits all spans behind one.
+func walk(t *testing.T, from *span, visit func(*span)) {
+	t.Helper()
+	list := []*span{}
+	if from.child != nil {
+		list = append(list, from.child)
+	} else if len(from.more) > 0 {
+		t.Fatalf("span at %d has more children and no first", from.from)
+	}
+	for _, c := range from.more {
+		list = append(list, c)
+	}
+	for _, c := range list {
+		if c.parent != from || c.from != from.end() {
+			t.Fatalf("span at %d is no continuation of the one that ends at %d", c.from, from.end())
+		}
+		visit(c)
+		walk(t, c, visit)
 	}
 }
 
@@ -97,7 +128,7 @@ func history(t *testing.T, seed uint64, check bool) string {
 			checkLaws(t, m)
 		}
 	}
-	if m.pool.free != m.pool.size() {
+	if m.pool.free != m.pool.total {
 		t.Fatalf("seed %d: idle engine holds %d blocks", seed, m.pool.used())
 	}
 	return string(fmt.Appendf(log, "%+v", m.Counters()))
@@ -138,7 +169,7 @@ func run(m *Model, now time.Duration) (events []Event, end time.Duration) {
 func TestModelByHand(t *testing.T) {
 	step := StepTime{Base: 1e-3, Floor: 2e-3, PerToken: 1e-3, PerRead: 1e-5, PerPair: 1e-6}
 	m := NewModel(Config{ContextTokens: 64, KVTokens: 64, BlockTokens: 4, MaxSeqs: 2, StepBudget: 8, Step: step})
-	m.Offer(Request{ID: 1, Prompt: ids(10, 0), Output: ids(2, 50)}, 0)
+	m.Offer(Request{ID: 1, Prompt: ids(10, 0), Output: ids(2, 50), EachToken: true}, 0)
 	for i, want := range []struct {
 		took   time.Duration
 		events []Event

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -24,13 +25,16 @@ func (e *Engine) routes(closing <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /version", e.version)
+	mux.HandleFunc("GET /version", e.serveVersion)
 	mux.HandleFunc("GET /metrics", e.metrics)
 	mux.HandleFunc("GET /v1/models", e.models)
 	mux.HandleFunc("POST /tokenize", answered(e.tokenize))
 	mux.HandleFunc("POST /detokenize", answered(e.detokenize))
 	mux.HandleFunc("POST /v1/chat/completions", e.generating(closing, e.chat))
 	mux.HandleFunc("POST /v1/completions", e.generating(closing, e.complete))
+	if e.config.DevRoutes {
+		e.devRoutes(mux)
+	}
 	return e.authorised(mux)
 }
 
@@ -104,11 +108,29 @@ func writeFailure(w http.ResponseWriter, err error) {
 	}
 }
 
-func parse(body []byte, into any) error {
+// parse reads a body. A strict engine refuses every field that is not among those known, where any are named.
+func (e *Engine) parse(body []byte, into any, known ...string) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return malformedBody(err)
 	}
-	return nil
+	if !e.config.Strict || known == nil {
+		return nil
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(body, &given); err != nil {
+		return malformedBody(err)
+	}
+	var extra []string
+	for name := range given {
+		if !slices.Contains(known, name) {
+			extra = append(extra, name)
+		}
+	}
+	if len(extra) == 0 {
+		return nil
+	}
+	slices.Sort(extra)
+	return badRequest(extra[0], "%d validation error: body.%s: Extra inputs are not permitted", len(extra), strings.Join(extra, ", body."))
 }
 
 func (e *Engine) knows(model *string) error {
@@ -118,7 +140,7 @@ func (e *Engine) knows(model *string) error {
 	return unknownModel(*model)
 }
 
-func (e *Engine) version(w http.ResponseWriter, _ *http.Request) {
+func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"version": Version})
 }
 
@@ -141,7 +163,7 @@ func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
 
 func (e *Engine) tokenize(body []byte) (any, error) {
 	var r tokenizeRequest
-	if err := parse(body, &r); err != nil {
+	if err := e.parse(body, &r); err != nil {
 		return nil, err
 	}
 	if err := e.knows(r.Model); err != nil {
@@ -175,7 +197,7 @@ func (e *Engine) tokenize(body []byte) (any, error) {
 
 func (e *Engine) detokenize(body []byte) (any, error) {
 	var r detokenizeRequest
-	if err := parse(body, &r); err != nil {
+	if err := e.parse(body, &r); err != nil {
 		return nil, err
 	}
 	if err := e.knows(r.Model); err != nil {
@@ -193,9 +215,13 @@ func (e *Engine) metrics(w http.ResponseWriter, _ *http.Request) {
 	var b strings.Builder
 	typed := ""
 	put := func(kind, name, labels string, value any) {
-		if name != typed {
-			fmt.Fprintf(&b, "# TYPE %s %s\n", name, kind)
-			typed = name
+		family := name
+		if kind == "histogram" {
+			family = name[:strings.LastIndexByte(name, '_')]
+		}
+		if family != typed {
+			fmt.Fprintf(&b, "# TYPE %s %s\n", family, kind)
+			typed = family
 		}
 		fmt.Fprintf(&b, "%s{engine=\"0\",model_name=%q%s} %v\n", name, e.config.Model, labels, value)
 	}
@@ -204,6 +230,7 @@ func (e *Engine) metrics(w http.ResponseWriter, _ *http.Request) {
 	put("gauge", "vllm:kv_cache_usage_perc", "", float64(s.BlocksUsed)/float64(s.Blocks))
 	put("counter", "vllm:prompt_tokens_total", "", s.PromptTokens)
 	put("counter", "vllm:generation_tokens_total", "", s.GeneratedTokens)
+	put("counter", "vllm:prompt_tokens_cached_total", "", s.PrefixHits)
 	put("counter", "vllm:num_preemptions_total", "", s.Preemptions)
 	put("counter", "vllm:prefix_cache_queries_total", "", s.PrefixQueries)
 	put("counter", "vllm:prefix_cache_hits_total", "", s.PrefixHits)
@@ -211,10 +238,31 @@ func (e *Engine) metrics(w http.ResponseWriter, _ *http.Request) {
 	put("counter", "vllm:request_success_total", ",finished_reason=\"length\"", s.FinishedLength)
 	put("counter", "vllm:request_success_total", ",finished_reason=\"abort\"", s.Aborted)
 	put("gauge", "vllm:cache_config_info", fmt.Sprintf(",block_size=\"%d\",enable_prefix_caching=\"True\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"",
-		e.config.BlockTokens, s.Blocks*e.config.BlockTokens, s.Blocks), 1)
+		e.config.BlockTokens, e.config.allBlocks()*e.config.BlockTokens, e.config.allBlocks()), 1)
+	e.putWaits(put)
 	put("counter", "tranche_sim:computed_prompt_tokens_total", "", s.ComputedTokens)
 	put("counter", "tranche_sim:steps_total", "", s.Steps)
 	put("counter", "tranche_sim:busy_seconds_total", "", s.Busy.Seconds())
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = io.WriteString(w, b.String()) // a client that is gone needs no answer
+}
+
+// putWaits writes the histograms.
+func (e *Engine) putWaits(put func(kind, name, labels string, value any)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range []struct {
+		name string
+		of   *histogram
+	}{
+		{"vllm:time_to_first_token_seconds", &e.waits.first}, {"vllm:request_queue_time_seconds", &e.waits.queue},
+		{"vllm:e2e_request_latency_seconds", &e.waits.whole},
+	} {
+		all := h.of.each(func(le float64, upTo int64) {
+			put("histogram", h.name+"_bucket", fmt.Sprintf(",le=\"%g\"", le), upTo)
+		})
+		put("histogram", h.name+"_bucket", ",le=\"+Inf\"", all)
+		put("histogram", h.name+"_sum", "", h.of.sum)
+		put("histogram", h.name+"_count", "", all)
+	}
 }

@@ -16,6 +16,7 @@ type stream struct {
 	w      http.ResponseWriter
 	begin  func(choice int) any               // nil = no opening event
 	token  func(choice, i int, last bool) any // nil result = nothing to tell about this token
+	abort  func(choice int) any               // the finish of a choice that was cut
 	end    func(sampled []int) any            // nil result = no closing event
 	patch  func(event any, sampled []int)     // last touch on each event; nil = none
 }
@@ -44,6 +45,11 @@ func (s *stream) run(r *http.Request) error {
 		}
 		if err := flush(); err != nil {
 			return fmt.Errorf("enginesim: stream: %w", err)
+		}
+	}
+	for _, choice := range s.engine.cutChoices(s.call) {
+		if err := s.patched(s.abort(choice), told); err != nil {
+			return err
 		}
 	}
 	if end := s.end(told); end != nil {

@@ -29,6 +29,7 @@ type knobs struct {
 	} `json:"stream_options"`
 	ReturnTokenIDs bool   `json:"return_token_ids"`
 	CacheSalt      string `json:"cache_salt"`
+	Priority       int    `json:"priority"`
 
 	// What this engine cannot do and therefore refuses.
 	ResponseFormat *struct {
@@ -59,6 +60,22 @@ type completionRequest struct {
 	Echo     bool        `json:"echo"`
 	Suffix   *string     `json:"suffix"`
 	BestOf   *int        `json:"best_of"`
+}
+
+// What OpenAI's own interface knows. A strict server takes nothing else, and most of what other engines add breaks there.
+
+func sharedFields() []string {
+	return []string{"model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "stream", "stream_options", "logprobs", "logit_bias",
+		"presence_penalty", "frequency_penalty", "user"}
+}
+
+func chatFields() []string {
+	return append(sharedFields(), "messages", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens", "top_logprobs", "response_format",
+		"reasoning_effort", "metadata", "store", "service_tier", "modalities", "prediction", "verbosity", "safety_identifier", "prompt_cache_key")
+}
+
+func completionFields() []string {
+	return append(sharedFields(), "prompt", "echo", "suffix", "best_of")
 }
 
 type tokenizeRequest struct {
@@ -238,6 +255,7 @@ type chatReply struct {
 	ServiceTier *string      `json:"service_tier"`
 	Fingerprint *string      `json:"system_fingerprint"`
 	Usage       usage        `json:"usage"`
+	Metadata    *metadata    `json:"metadata,omitempty"`
 	PromptLogpr *string      `json:"prompt_logprobs"`
 	PromptIDs   []int32      `json:"prompt_token_ids"`
 }
@@ -283,6 +301,7 @@ type chatChunk struct {
 	Model     string        `json:"model"`
 	Choices   []chunkChoice `json:"choices"`
 	Usage     *usage        `json:"usage,omitempty"`
+	Metadata  *metadata     `json:"metadata,omitempty"`
 	PromptIDs []int32       `json:"prompt_token_ids,omitempty"`
 }
 
@@ -319,6 +338,7 @@ type completionReply struct {
 	Choices     []completionChoice `json:"choices"`
 	ServiceTier *string            `json:"service_tier,omitempty"`
 	Usage       *usage             `json:"usage,omitempty"`
+	Metadata    *metadata          `json:"metadata,omitempty"`
 }
 
 type completionChoice struct {

@@ -84,6 +84,14 @@ func missing(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
+// alone skips a test that needs the cores for itself, where `go test` runs packages side by side.
+func alone(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TRANCHE_CI") != "1" && os.Getenv("TRANCHE_ALONE") != "1" {
+		t.Skip("needs the machine for itself for minutes: TRANCHE_ALONE=1 go test -run " + t.Name() + " ./internal/interop")
+	}
+}
+
 // long skips a test that takes tens of seconds under -short.
 func long(t *testing.T) {
 	t.Helper()

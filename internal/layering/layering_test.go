@@ -53,6 +53,7 @@ var owners = map[string][]string{
 	"golang.org/x/term":                        {"cmd/tranche"},
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
+	"gonum.org/v1/plot":                        {"bench"},
 	"golang.org/x/sys":                         {"storage", "action/sandbox"},
 }
 
