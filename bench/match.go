@@ -230,7 +230,7 @@ func (r *Report) conclude(jobs []job) {
 	}
 }
 
-func (l *Level) row(policy string) *Row {
+func (l Level) row(policy string) *Row {
 	for i := range l.Rows {
 		if l.Rows[i].Policy == policy {
 			return &l.Rows[i]
@@ -240,7 +240,7 @@ func (l *Level) row(policy string) *Row {
 }
 
 // bestCap is the static cap with the least mean makespan; nil when none was played.
-func (l *Level) bestCap() *Row {
+func (l Level) bestCap() *Row {
 	var best *Row
 	for i := range l.Rows {
 		if r := &l.Rows[i]; strings.HasPrefix(r.Policy, "cap-") && r.Failed == "" && (best == nil || r.seconds() < best.seconds()) {
