@@ -131,7 +131,7 @@ func TestReportsAsTableJSONAndPlot(t *testing.T) {
 	if err := r.Table(&table); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"mixed: 30 episodes", "2 episodes open a replica", "5 episodes open a replica", "best static cap: cap-", "thunder could not play: seed 2: the policy needs", "±"} {
+	for _, want := range []string{"mixed: 30 episodes", "2 episodes open a replica", "5 episodes open a replica", "best static cap: cap-", "thunder could not play: seed 0: the policy needs", "±"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, table.String())
 		}
