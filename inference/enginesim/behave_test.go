@@ -298,3 +298,31 @@ func TestPresets(t *testing.T) {
 		t.Errorf("unknown preset: %v", err)
 	}
 }
+
+// In a static batch the short answer comes with the long one.
+func TestStaticBatchOverHTTP(t *testing.T) {
+	for _, c := range []struct {
+		batching Batching
+		together bool
+	}{{Continuous, false}, {Shaped, false}, {Static, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			e, err := New(Config{Speed: 1, Batching: c.batching})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			ends := make(chan time.Duration, 3)
+			for _, tokens := range []int{1, 10, 200} { // the first makes the others wait, and so come into one batch
+				go func() {
+					request(t.Context(), e, http.MethodPost, "/v1/completions", fmt.Sprintf(`{"prompt": "Hello", "max_tokens": %d, "ignore_eos": true}`, tokens))
+					ends <- time.Since(began)
+				}()
+				synctest.Wait()
+			}
+			<-ends
+			if short, long := <-ends, <-ends; (short == long) != c.together || long < time.Second {
+				t.Errorf("%s: short answer after %v, long after %v", c.batching, short, long)
+			}
+		})
+	}
+}

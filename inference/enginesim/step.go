@@ -50,7 +50,11 @@ func (m *Model) advance(s *sequence) {
 
 // missing is the number of blocks a sequence lacks to hold n tokens.
 func (m *Model) missing(s *sequence, n int) int {
-	return (n+m.tokens-1)/m.tokens - s.held
+	have := s.held * m.tokens
+	if n <= have { // nearly always: spares a division
+		return 0
+	}
+	return (n - have + m.tokens - 1) / m.tokens
 }
 
 // victim is the running sequence that comes last by rank.
