@@ -7,12 +7,14 @@ import (
 	"tranche/inference/enginesim"
 )
 
-// LowerBound is a time that no schedule of the workload on the fleet can beat. It is the greatest of three:
+// LowerBound is a time that no schedule of the workload on the fleet can beat. It is the greatest of four:
 //
 //   - work: every token is prefilled once, every decode reads its whole context, steps are as full as memory and sequence slots
 //     allow, and the replicas share it all without a gap;
 //   - the longest episode alone, each of its calls on the replica that is fastest for it;
-//   - all episodes alone, MaxOpen of them at a time.
+//   - all episodes alone, MaxOpen of them at a time;
+//   - the squeeze between work and MaxOpen: few fat steps save work, but every sequence in a fat step waits while the contexts of all the
+//     others are read.
 //
 // It holds for every policy that plays all episodes to their end on living replicas (so not with a quorum), as long as prefilling
 // a token costs at least as much as reading it: with PerToken < PerRead recomputing would be a way to save time.
@@ -28,7 +30,8 @@ func (f Fleet) LowerBound(w Workload) time.Duration {
 	if f.MaxOpen > 0 {
 		open = min(open, float64(f.MaxOpen))
 	}
-	bound := max(f.work(demandOf(w, shared)), longest, sum/open)
+	d := demandOf(w, shared)
+	bound := max(f.work(d), longest, sum/open, f.squeeze(d, sum, open))
 	return time.Duration(bound * float64(time.Second) * (1 - 1e-9)) // float sums may be a hair above the truth
 }
 
@@ -39,6 +42,7 @@ type demand struct {
 	reads    float64 // Σ over decodes of the context read
 	held     float64 // the same without what episodes share: the least memory that decodes occupy, tokens · steps
 	sampled  float64
+	roots    float64 // Σ over decodes of the square root of the context read
 }
 
 // demandOf follows the accounting of enginesim.StepTime. The last token that a call samples is never decoded further: it is
@@ -64,6 +68,9 @@ func demandOf(w Workload, shared []int) demand {
 			d.reads += reads
 			d.held += reads - more*float64(shared[i])
 			d.sampled += more + 1
+			if more > 0 { // a sum of a rising function is at least its integral one step back
+				d.roots += (math.Pow(prompt+more-1, 1.5) - math.Pow(prompt-1, 1.5)) * 2 / 3
+			}
 		})
 	}
 	return d
@@ -148,6 +155,44 @@ func weighted(prices []costs, d demand, bend float64) float64 {
 		}
 	}
 	return cheapest.of(d)
+}
+
+// squeeze bounds the makespan by both sides of batching. Let n_i be the number of sequences that decode in the step in which decode i
+// happens, x_i its context, and S the number of steps. Then Σ 1/n_i ≤ S, and the time that episodes are open, at most open · T, is at
+// least what each needs alone plus what it waits for the others: in all PerRead · Σ n_i x_i instead of PerRead · Σ x_i. By Cauchy and
+// Schwarz Σ n_i x_i ≥ (Σ √x_i)² / S. So more steps cost work and fewer cost waiting, and T is at least where the two bounds meet. alone
+// is the sum of all episodes' times alone. For unequal replicas the cheapest of each price counts.
+//
+// A decode might be replaced by preempting and recomputing, which costs PerToken for each token of context: prices above PerToken over
+// the sequences that run at once are cut to that, so that the bound holds against this too.
+func (f Fleet) squeeze(d demand, alone, open float64) float64 {
+	least := f.Replicas[0].Step
+	slots, shared := 0, math.Inf(1)
+	for _, c := range f.Replicas {
+		s := c.Step
+		least = enginesim.StepTime{
+			Base: min(least.Base, s.Base), Floor: min(least.Floor, s.Floor), PerToken: min(least.PerToken, s.PerToken), PerSeq: min(least.PerSeq, s.PerSeq),
+			PerRead: min(least.PerRead, s.PerRead), PerPair: min(least.PerPair, s.PerPair),
+		}
+		slots += c.MaxSeqs
+		shared = min(shared, s.PerRead, s.PerToken/float64(c.MaxSeqs))
+	}
+	work := func(steps float64) float64 {
+		t := least.Base*steps + max(least.Floor*steps, least.PerToken*d.computed) + least.PerSeq*d.sampled + least.PerRead*d.reads + least.PerPair*d.pairs
+		return t / float64(len(f.Replicas))
+	}
+	wait := func(steps float64) float64 {
+		return (alone + shared*max(d.roots*d.roots/steps-d.reads, 0)) / open
+	}
+	few, many := max(d.sampled/float64(slots), 1), max(d.sampled, 2)
+	for range 60 { // work rises with the steps, wait falls
+		if mid := math.Sqrt(few * many); work(mid) < wait(mid) {
+			few = mid
+		} else {
+			many = mid
+		}
+	}
+	return max(work(few), wait(many)) // with S below few, wait(S) > wait(few) ≥ that; above many, work is
 }
 
 // alone is the least time that one episode takes when it has the fleet for itself and finds what it shares in the caches, seconds.

@@ -28,6 +28,7 @@ func Contestants() []Contestant {
 		{"tranche", "the scheduler's own core, untuned", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{}, t) }},
 		{"flood", "every call at once, round robin", sure(func(t Told) Policy { return NewFlood(t, false) })},
 		{"flood-sticky", "every call at once, episodes stay on a replica", sure(func(t Told) Policy { return NewFlood(t, true) })},
+		{"flood-grouped", "every call at once, groups stay together on a replica", sure(NewGroupFlood)},
 		{"aimd", "a window of episodes per replica, steered by hit rate and KV use", sure(NewAIMD)},
 		{"prime-rl", "prime-rl's adaptive cap", NewPrimeRL},
 		{"thunder", "ThunderAgent's rules", func(t Told) (Policy, error) { return NewThunder(t, false) }},

@@ -99,7 +99,7 @@ func (f Fleet) Validate() error {
 
 // Tell is what a policy is told before a run on the fleet.
 func (f Fleet) Tell(w Workload) Told {
-	t := Told{Seed: f.Seed, Median: medianCall(w), Played: w}
+	t := Told{Seed: f.Seed, Wall: wallOf(w, float64(shortReplicas(len(f.Replicas)))/float64(max(len(f.Replicas), 1))), Played: w}
 	for i, c := range f.Replicas {
 		know := episode.Capacity{ContextTokens: c.ContextTokens, KVTokens: c.KVTokens, Sequences: c.MaxSeqs, Source: "simulation"}
 		if f.Told != nil {
@@ -108,18 +108,6 @@ func (f Fleet) Tell(w Workload) Told {
 		t.Replicas = append(t.Replicas, scheduler.ReplicaConfig{Name: "r" + strconv.Itoa(i), Capacity: know})
 	}
 	return t
-}
-
-func medianCall(w Workload) int {
-	var n []int
-	for _, e := range w.Episodes {
-		e.calls(func(c span) { n = append(n, c.prompt+c.out) })
-	}
-	slices.Sort(n)
-	if len(n) == 0 {
-		return 0
-	}
-	return n[len(n)/2]
 }
 
 // live is an open episode.

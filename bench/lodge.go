@@ -45,6 +45,7 @@ type rule interface {
 // guest is an open episode.
 type guest struct {
 	id      string
+	group   string
 	age     int // order of arrival
 	home    int // replica; -1 = none
 	origin  int // where it lived last; -1 = nowhere
@@ -70,7 +71,7 @@ func (l *lodge) Offer(r scheduler.Request, now scheduler.Time) {
 	g := l.guests[r.Episode]
 	if g == nil {
 		l.arrivals++
-		g = &guest{id: r.Episode, age: l.arrivals, home: -1, origin: -1}
+		g = &guest{id: r.Episode, group: r.Group, age: l.arrivals, home: -1, origin: -1}
 		l.guests[r.Episode] = g
 	}
 	g.call, g.context = &r, r.Prompt

@@ -60,6 +60,7 @@ type Report struct {
 	Replicas int     `json:"replicas"`
 	KVTokens []int   `json:"kv_tokens"` // per replica
 	Seeds    int     `json:"seeds"`
+	First    uint64  `json:"first_seed"`
 	Levels   []Level `json:"levels"`
 }
 
@@ -93,6 +94,7 @@ type Row struct {
 	Truncated       Mean   `json:"answers_cut_by_policy"`
 
 	results []Result // by seed
+	errs    []error  // by seed
 }
 
 // job is one run of a match.
@@ -142,7 +144,7 @@ func (m *Match) addFlood() error {
 
 func (m Match) plan(workloads []Workload) (Report, []job) {
 	r := Report{
-		Workload: workloads[0].Name, Episodes: len(workloads[0].Episodes), Calls: workloads[0].Calls(), Replicas: len(m.Fleet.Replicas), Seeds: m.Seeds,
+		Workload: workloads[0].Name, Episodes: len(workloads[0].Episodes), Calls: workloads[0].Calls(), Replicas: len(m.Fleet.Replicas), Seeds: m.Seeds, First: m.First,
 	}
 	for _, c := range m.Fleet.Replicas {
 		r.KVTokens = append(r.KVTokens, c.KVTokens)
@@ -151,7 +153,7 @@ func (m Match) plan(workloads []Workload) (Report, []job) {
 	for l, load := range m.Loads {
 		level := Level{Load: load}
 		for p, c := range m.Policies {
-			level.Rows = append(level.Rows, Row{Policy: c.Name, results: make([]Result, m.Seeds)})
+			level.Rows = append(level.Rows, Row{Policy: c.Name, results: make([]Result, m.Seeds), errs: make([]error, m.Seeds)})
 			for s, w := range workloads {
 				f := m.Fleet
 				f.MaxOpen, f.Seed = load*len(f.Replicas), m.First+uint64(s)
@@ -168,7 +170,7 @@ func (m Match) play(r *Report, jobs []job) error {
 	var (
 		next  = make(chan job)
 		wg    sync.WaitGroup
-		mu    sync.Mutex // guards stop, rows' Failed, and calls of Done
+		mu    sync.Mutex // guards fatal, the rows, and calls of Done
 		fatal error
 	)
 	for range m.Workers {
@@ -177,13 +179,11 @@ func (m Match) play(r *Report, jobs []job) error {
 				result, err := j.play()
 				mu.Lock()
 				row := &r.Levels[j.level].Rows[j.row]
-				row.results[j.seed] = result
+				row.results[j.seed], row.errs[j.seed] = result, err
 				switch {
 				case errors.Is(err, ErrStopped):
 					fatal = err
-				case err != nil:
-					row.Failed = fmt.Sprintf("seed %d: %v", j.fleet.Seed, err)
-				case m.Done != nil:
+				case err == nil && m.Done != nil:
 					m.Done(m.Loads[j.level], j.policy.Name, j.fleet.Seed, result)
 				}
 				mu.Unlock()
@@ -217,6 +217,12 @@ func (r *Report) conclude(jobs []job) {
 			}
 		}
 		level.Bound = MeanOf(bounds)
+		for i := range level.Rows {
+			row := &level.Rows[i]
+			if bad := slices.IndexFunc(row.errs, func(err error) bool { return err != nil }); bad >= 0 {
+				row.Failed = fmt.Sprintf("seed %d: %v", r.First+uint64(bad), row.errs[bad])
+			}
+		}
 		best := level.bestCap()
 		flood := level.row("flood")
 		for i := range level.Rows {
@@ -230,7 +236,7 @@ func (r *Report) conclude(jobs []job) {
 	}
 }
 
-func (l *Level) row(policy string) *Row {
+func (l Level) row(policy string) *Row {
 	for i := range l.Rows {
 		if l.Rows[i].Policy == policy {
 			return &l.Rows[i]
@@ -240,7 +246,7 @@ func (l *Level) row(policy string) *Row {
 }
 
 // bestCap is the static cap with the least mean makespan; nil when none was played.
-func (l *Level) bestCap() *Row {
+func (l Level) bestCap() *Row {
 	var best *Row
 	for i := range l.Rows {
 		if r := &l.Rows[i]; strings.HasPrefix(r.Policy, "cap-") && r.Failed == "" && (best == nil || r.seconds() < best.seconds()) {

@@ -36,9 +36,9 @@ type Outcome struct {
 type Told struct {
 	Replicas []scheduler.ReplicaConfig
 	Seed     uint64
-	// Median is the median prompt + answer of the workload's calls, tokens. Only the hard length buckets use it: they are given
-	// knowledge that the others do without.
-	Median int
+	// Wall is the context, tokens, up to which calls do as much of the workload's decoding (tokens times context) as their half of the
+	// replicas should. Only the hard length buckets use it: they are given what the others do without.
+	Wall int
 	// Played is the workload itself. Only the oracles look at it: they show what there is to gain, no client can know it.
 	Played Workload
 }

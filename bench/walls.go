@@ -1,28 +1,59 @@
 package bench
 
 import (
+	"slices"
+
 	"tranche/episode"
 	"tranche/scheduler"
 )
 
-// walls is hard length buckets: the replicas are divided, one part for calls up to the workload's median length, the other for
-// longer ones, and an episode that grows over the wall moves. This is the placement of length-bucketed gateways (sglang's
-// "bucket" policy, llm-d's context-length ranges). It is given what it would have to learn, the median, and inside each part it
-// is no worse than a careful semaphore: an episode is admitted when the contexts of all that live on the replica, plus a call's
-// expected answer, fit nine tenths of its KV memory. On one replica there are no walls.
+// walls is hard length buckets: the replicas are divided, one part for calls up to some length, the other for longer
+// ones, and an episode that grows over the wall moves. This is the placement of length-bucketed gateways (sglang's
+// "bucket" policy, llm-d's context-length ranges). It is given what it would have to learn, the wall that divides the decoding of the
+// whole workload like the replicas, and inside each part it is a careful semaphore: an episode is admitted while what all that live on
+// the replica will hold fits nine tenths of its KV memory. Below the wall that is half way from the context to the wall, where it
+// moves out; above it, a quarter more than the context. On one replica there are no walls, and all count as above.
 type walls struct {
 	wall  int // tokens
 	short int // replicas 0 … short-1 are for short calls
 }
 
-// NewWalls returns the policy with a wall at the told median. It needs to be told the KV capacity.
+// NewWalls returns the policy with the told wall. It needs to be told the KV capacity.
 func NewWalls(told Told) (Policy, error) {
 	for _, r := range told.Replicas {
 		if r.Capacity.KVTokens == 0 {
 			return nil, errNeeds
 		}
 	}
-	return newLodge(told, &walls{told.Median, len(told.Replicas) / 2}), nil
+	return newLodge(told, &walls{told.Wall, shortReplicas(len(told.Replicas))}), nil
+}
+
+// shortReplicas is how many of so many replicas are for short calls.
+func shortReplicas(n int) int { return n / 2 }
+
+// wallOf is the least context up to which calls do a share of a workload's decoding.
+func wallOf(w Workload, share float64) int {
+	type weight struct {
+		context int
+		work    float64
+	}
+	var all []weight
+	sum := 0.0
+	for _, e := range w.Episodes {
+		e.calls(func(c span) {
+			x := weight{c.prompt, float64(c.out) * float64(c.prompt+c.out/2)}
+			all = append(all, x)
+			sum += x.work
+		})
+	}
+	slices.SortFunc(all, func(a, b weight) int { return a.context - b.context })
+	done := 0.0
+	for _, x := range all {
+		if done += x.work; done >= share*sum {
+			return x.context
+		}
+	}
+	return 0
 }
 
 // serves says whether a replica is on the guest's side of the wall.
@@ -73,7 +104,7 @@ func (w *walls) line(l *lodge, line *[]*guest, held []int, full *[2]bool, now sc
 			rest = append(rest, g)
 			continue
 		}
-		held[i] += g.context
+		held[i] += w.expects(g)
 		l.moveIn(g, i)
 	}
 	*line = rest
@@ -89,7 +120,7 @@ func (w *walls) pick(l *lodge, g *guest, held []int, now scheduler.Time) int {
 				continue
 			}
 			any = true
-			fits := l.living[i] == 0 || held[i]+g.context <= l.replicas[i].Capacity.KVTokens*9/10
+			fits := l.living[i] == 0 || held[i]+w.expects(g) <= l.replicas[i].Capacity.KVTokens*9/10
 			if fits && (best < 0 || held[i] < held[best]) {
 				best = i
 			}
@@ -101,11 +132,19 @@ func (w *walls) pick(l *lodge, g *guest, held []int, now scheduler.Time) int {
 	return best
 }
 
+// expects is what a guest will hold on its side of the wall, in the mean, tokens.
+func (w *walls) expects(g *guest) int {
+	if w.short > 0 && g.context < w.wall {
+		return (g.context + w.wall) / 2
+	}
+	return g.context + g.context/4
+}
+
 func (w *walls) held(l *lodge) []int {
 	held := make([]int, len(l.replicas))
 	for _, g := range l.guests {
 		if g.home >= 0 {
-			held[g.home] += g.context
+			held[g.home] += w.expects(g)
 		}
 	}
 	return held

@@ -206,8 +206,8 @@ func (l *ledger) total() Summary {
 
 func bySeq(a, b record) int { return cmp.Compare(a.seq, b.seq) }
 
-// layout is what one part will hold: row groups of records.
-type layout [][]record
+// layout is what one part will hold: row groups of records. It points into the groups: a part may have 100,000 rows.
+type layout [][]*record
 
 // arrange decides which rows go into which row group of which part. Rows of a group stay together in one row group, in sample
 // order; groups of one task follow one another by round, tasks in the order of their oldest row. A row group is closed before
@@ -216,11 +216,10 @@ func arrange(groups []*group, keep func(record) bool, groupBytes, partBytes int6
 	var parts []layout
 	var inGroup, inPart int64
 	for _, g := range ordered(groups) {
-		rows := slices.DeleteFunc(slices.Clone(g.records), func(r record) bool { return !keep(r) })
+		rows, n := g.pick(keep)
 		if len(rows) == 0 {
 			continue
 		}
-		n := (&group{records: rows}).bytes()
 		switch {
 		case len(parts) == 0 || inPart+n > partBytes:
 			parts = append(parts, layout{rows})
@@ -236,6 +235,16 @@ func arrange(groups []*group, keep func(record) bool, groupBytes, partBytes int6
 		inPart += n
 	}
 	return parts
+}
+
+func (g *group) pick(keep func(record) bool) (rows []*record, bytes int64) {
+	for i := range g.records {
+		if r := &g.records[i]; keep(*r) {
+			rows = append(rows, r)
+			bytes += r.raw
+		}
+	}
+	return rows, bytes
 }
 
 func ordered(groups []*group) []*group {

@@ -73,7 +73,7 @@ func TestArrangeLaws(t *testing.T) {
 					lastRound[r.task] = r.round
 					sum += r.raw
 					ids[r.group] = true
-					prev = r
+					prev = *r
 				}
 				if sum > groupBytes && len(ids) > 1 {
 					t.Fatalf("seed %d: a row group of %d bytes, limit %d", seed, sum, groupBytes)

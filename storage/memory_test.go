@@ -118,7 +118,9 @@ func (l load) episode(i int) *episode.Episode {
 	return e
 }
 
-// ME-o1, the half that storage can spoil. The sizes of the case (20,000 and 200,000) with TRANCHE_SOAK=1.
+// ME-o1, the half that storage can spoil. The sizes of the case (20,000 and 200,000) with TRANCHE_SOAK=1. The small run ends
+// before a part is large enough to fill a row group of 32 MiB, whose pages and column buffers are most of what the large one
+// holds beyond it; growth by more than those buffers would be growth with the rows.
 func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	small, large := 20_000, 60_000
 	if os.Getenv("TRANCHE_SOAK") != "" {
@@ -129,8 +131,8 @@ func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	a := runLoad(t, t.TempDir(), load{rows: small, prompt: 2 << 10, answer: 1 << 10, writers: 64})
 	b := runLoad(t, t.TempDir(), load{rows: large, prompt: 2 << 10, answer: 1 << 10, writers: 64})
 	t.Logf("peak %d MiB at %d rows, %d MiB at %d rows", a>>20, small, b>>20, large)
-	if b > 400<<20 || b > a+a/4+16<<20 {
-		t.Errorf("peak %d MiB at %d rows, %d MiB at %d rows: want at most 400 MiB and hardly any growth", a>>20, small, b>>20, large)
+	if b > 400<<20 || b > a+128<<20 {
+		t.Errorf("peak %d MiB at %d rows, %d MiB at %d rows: want at most 400 MiB and no growth beyond the buffers of one row group", a>>20, small, b>>20, large)
 	}
 }
 

@@ -213,7 +213,7 @@ func (l layout) fill(pw *partWriter) error {
 	var buf []byte
 	for _, rows := range l {
 		for _, rec := range rows {
-			frame, err := rec.seg.readFrame(rec, buf)
+			frame, err := rec.seg.readFrame(*rec, buf)
 			if err != nil {
 				return err
 			}

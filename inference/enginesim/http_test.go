@@ -581,16 +581,16 @@ func TestHTTPSampleKeys(t *testing.T) {
 		r := ok[chatReply](c, "/v1/chat/completions", `{"messages": [{"role": "user", "content": "Tell me about the sea."}]`+fields+`}`, headers...)
 		return *r.Choices[0].Message.Content
 	}
-	if ask(c, `, "seed": 1`) != ask(c, `, "seed": 1`) || ask(c, `, "seed": 1`) == ask(c, `, "seed": 2`) {
+	if again := ask(c, `, "seed": 1`); again != ask(c, `, "seed": 1`) || again == ask(c, `, "seed": 2`) {
 		t.Error("the request's seed does not decide")
 	}
-	if ask(c, ``, "X-Session-ID", "a") != ask(c, ``, "X-Session-ID", "a") || ask(c, ``, "X-Session-ID", "a") == ask(c, ``, "X-Session-ID", "b") {
+	if again := ask(c, ``, "X-Session-ID", "a"); again != ask(c, ``, "X-Session-ID", "a") || again == ask(c, ``, "X-Session-ID", "b") {
 		t.Error("the session does not decide")
 	}
 	if ask(c, `, "seed": 1`, "X-Session-ID", "a") != ask(c, `, "seed": 1`, "X-Session-ID", "b") {
 		t.Error("the session decides beside a seed")
 	}
-	if ask(c, ``) == ask(c, ``) {
+	if first := ask(c, ``); first == ask(c, ``) {
 		t.Error("two samples without a key are equal")
 	}
 	if ask(c, `, "temperature": 0`) != ask(c, `, "temperature": 0, "seed": 4`, "X-Session-ID", "b") {

@@ -127,7 +127,7 @@ func singly(m *Model, now, _ time.Duration) ([]Event, time.Duration) { return m.
 
 func unchecked(*Model) {}
 
-const randomLoads = 300
+const randomLoads = 80
 
 func TestAdvanceEqualsSteps(t *testing.T) {
 	glided := int64(0)
@@ -152,7 +152,7 @@ func TestAdvanceEqualsSteps(t *testing.T) {
 }
 
 func TestOutlineEqualsIDs(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(30) {
 		c, outlined := randomLoad(seed, true)
 		_, spelled := randomLoad(seed, false)
 		if a, b := stepThrough(c, outlined, singly, unchecked), stepThrough(c, spelled, singly, unchecked); a != b {
@@ -253,4 +253,27 @@ func TestReplicaAbort(t *testing.T) {
 	if c := r.Counters(); r.Next() != Never || c.Steps != 51 || c.Aborted != 1 || c.Done != 1 {
 		t.Errorf("next %v, counters %+v; want an idle engine after 51 steps", r.Next(), c)
 	}
+}
+
+// FuzzModel throws random loads at every mode. However it is stepped, the history is one, the books balance after every step, and an
+// engine that is done holds nothing.
+func FuzzModel(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		c, list := randomLoad(seed, seed%2 == 0)
+		var last *Model
+		law := func(m *Model) {
+			checkLaws(t, m)
+			last = m
+		}
+		a := stepThrough(c, list, singly, law)
+		if b := stepThrough(c, list, func(m *Model, now, until time.Duration) ([]Event, time.Duration) { return m.Advance(now, until) }, law); a != b {
+			t.Fatalf("single steps and advanced: %s", parting(a, b))
+		}
+		if n := last.Counters(); n.Offered != n.Done+n.Aborted || n.BlocksUsed != 0 || last.pool.free != last.pool.total {
+			t.Fatalf("at the end: %+v, %d of %d blocks free", n, last.pool.free, last.pool.total)
+		}
+	})
 }

@@ -25,6 +25,7 @@ func checkLaws(t *testing.T, m *Model) {
 		t.Fatalf("offered %d != done %d + aborted %d + running %d + waiting %d", c.Offered, c.Done, c.Aborted, c.Running, c.Waiting)
 	}
 	checkBlocks(t, m)
+	checkHead(t, m)
 	if len(m.running) > m.maxSeqs {
 		t.Fatalf("%d sequences run, at most %d may", len(m.running), m.maxSeqs)
 	}
@@ -32,6 +33,19 @@ func checkLaws(t *testing.T, m *Model) {
 		if s := e.Value.(*sequence); s.held != 0 || s.computed != 0 {
 			t.Fatalf("sequence %d waits and holds %d blocks", s.ID, s.held)
 		}
+	}
+}
+
+// checkHead fails when the head of the queue is taken for blocked and would fit.
+func checkHead(t *testing.T, m *Model) {
+	t.Helper()
+	if m.waiting.Len() == 0 {
+		return
+	}
+	s := m.waiting.Front().Value.(*sequence)
+	found := m.pool.match(s.text, (s.total()-1)/m.tokens)
+	if lack := m.missing(s, s.total()) - found.hit - (m.pool.free - found.idle); m.stillBlocked(s) && lack <= 0 {
+		t.Fatalf("sequence %d fits with %d blocks to spare and nobody looks", s.ID, -lack)
 	}
 }
 
