@@ -181,6 +181,7 @@ func (h *events) Pop() any {
 type play struct {
 	Fleet
 	w        Workload
+	bound    int // calls an episode may make, as a client knows: 1 without tools, else 0 = not known
 	p        Policy
 	now      time.Duration
 	queue    events
@@ -230,7 +231,11 @@ func (f Fleet) Play(w Workload, p Policy) (Result, error) {
 }
 
 func (s *play) prepare() {
+	s.bound = 1
 	for _, e := range s.w.Episodes {
+		if len(e.Turns) > 1 {
+			s.bound = 0
+		}
 		if s.groups[e.Group] == nil {
 			s.groups[e.Group] = &tally{}
 		}
@@ -299,7 +304,7 @@ func (s *play) offer(l *live) {
 	s.calls[l.ticket] = l
 	s.p.Offer(scheduler.Request{
 		Ticket: l.ticket, Episode: l.id, Group: l.spec.Group, Cell: episode.Cell{DataSource: l.spec.Domain, Turn: l.turn},
-		Prompt: l.spans[l.turn].prompt, Exact: true, Want: s.w.MaxNew, MinUseful: 1,
+		Prompt: l.spans[l.turn].prompt, Exact: true, Want: s.w.MaxNew, MinUseful: 1, Turns: s.bound, GroupSize: s.groups[l.spec.Group].size,
 	}, s.now)
 }
 

@@ -8,14 +8,15 @@ import (
 // Call is one model call of an episode, complete but for what only the chosen endpoint decides (its model name, its
 // dialect). It is immutable once offered: retries and other endpoints send the same Call with another MaxTokens.
 type Call struct {
-	ID       string // unique per (episode, turn); sent as X-Request-Id with the attempt appended
-	Episode  string // episode id, sent as X-Session-ID so that routers keep the episode on its replica
-	Group    string // group id: samples of one task draw
-	Cell     Cell   // where lengths are learned
-	Turn     int    // from 0
-	Messages []Message
-	Tools    json.RawMessage // OpenAI tool definitions; nil = none
-	Sampling Sampling
+	ID        string // unique per (episode, turn); sent as X-Request-Id with the attempt appended
+	Episode   string // episode id, sent as X-Session-ID so that routers keep the episode on its replica
+	Group     string // group id: samples of one task draw
+	GroupSize int    // how many samples the group has
+	Cell      Cell   // where lengths are learned
+	Turn      int    // from 0
+	Messages  []Message
+	Tools     json.RawMessage // OpenAI tool definitions; nil = none
+	Sampling  Sampling
 
 	PromptTokens int  // length of the rendered prompt, tokens; an estimate unless PromptExact
 	PromptExact  bool // the server counted PromptTokens

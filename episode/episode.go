@@ -138,7 +138,7 @@ func (e *Episode) NextCall() (Call, bool) {
 		msgs[i] = m.Sendable()
 	}
 	return Call{
-		ID: e.ID + "/" + strconv.Itoa(turn), Episode: e.ID, Group: e.GroupID,
+		ID: e.ID + "/" + strconv.Itoa(turn), Episode: e.ID, Group: e.GroupID, GroupSize: e.GroupSize,
 		Cell: Cell{DataSource: e.Task.DataSource, Turn: turn}, Turn: turn,
 		Messages: msgs, Sampling: e.Sampling, Want: want,
 	}, true

@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -25,6 +27,7 @@ type Request struct {
 	Context        int  // cap on prompt + answer, tokens; 0 = the endpoint's own
 	MinUseful      int  // least room for an answer worth asking for, tokens
 	Turns          int  // calls the episode may still make, this one included; 0 = not known
+	GroupSize      int  // episodes of its group; 0 = not known
 }
 
 // Launch says: send this call to that replica now.
@@ -66,8 +69,9 @@ type Core struct {
 	order    []*pool          // pools by priority: smaller sets first, so an episode at its home before work that can go anywhere
 	delayed  delayed
 	byAge    bucketing.Queues[*call]
-	lengths  bucketing.Lengths[episode.Cell]
-	turn     int // rotates ties between equal replicas
+	answers  answers
+	turn     int  // rotates ties between equal replicas
+	now      Time // as last told
 
 	future     *foresight
 	actions    bucketing.Lengths[string] // by kind, in timeUnits
@@ -86,6 +90,7 @@ type call struct {
 	age      *bucketing.Item[*call] // in byAge
 	class    int
 	since    Time // waiting since
+	launched Time
 	due      Time // not before (backoff)
 	heapPos  int
 	on       int // replica it runs on
@@ -108,8 +113,12 @@ const (
 	running
 )
 
+// groupHome is what the episodes of one group share.
 type groupHome struct {
-	replica, open int
+	replica int // where the first was sent; -1 = nowhere yet
+	open    int
+	probe   *call          // waits to be the first
+	waiting map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
 }
 
 // NewCore returns a core for these replicas.
@@ -122,7 +131,7 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 		rules: rules, rnd: rand.New(rand.NewPCG(rules.Seed, 0x7261_6e63_6865)),
 		calls: map[Ticket]*call{}, lives: map[string]*life{}, future: newForesight(), groups: map[string]*groupHome{}, pools: map[string]*pool{},
 	}
-	c.lengths.Prior = 256
+	c.answers.cells = map[episode.Cell]*answered{}
 	c.actions.Prior = 100
 	for _, r := range replicas {
 		theta := rules.Theta
@@ -136,12 +145,12 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 
 // Offer takes a call into the queue.
 func (c *Core) Offer(r Request, now Time) {
+	c.now = now
 	w := &call{Request: r, avoid: -1, heapPos: -1}
 	c.calls[r.Ticket] = w
 	l := c.lives[r.Episode]
 	if l == nil {
-		l = &life{id: r.Episode, group: r.Group, domain: r.Cell.DataSource, replica: -1}
-		c.lives[r.Episode] = l
+		l = c.meet(r)
 	}
 	w.life, l.bound = l, r.Turns
 	c.acted(l, now)
@@ -153,6 +162,19 @@ func (c *Core) Offer(r Request, now Time) {
 	c.enqueue(w, now)
 }
 
+// meet takes up an episode that was not known before.
+func (c *Core) meet(r Request) *life {
+	g := c.groups[r.Group]
+	if g == nil {
+		g = &groupHome{replica: -1, waiting: map[*call]bool{}}
+		c.groups[r.Group] = g
+	}
+	g.open++
+	l := &life{id: r.Episode, group: r.Group, domain: r.Cell.DataSource, replica: -1, siblings: g}
+	c.lives[r.Episode] = l
+	return l
+}
+
 // planFor projects the memory of the call's episode.
 func (c *Core) planFor(w *call) plan {
 	return c.future.plan(w.life.domain, w.life.turns, w.Prompt+c.expected(w), w.Turns, c.rules.Overhead)
@@ -160,14 +182,11 @@ func (c *Core) planFor(w *call) plan {
 
 // expected is how long the answer is expected to get, tokens.
 func (c *Core) expected(w *call) int {
-	e := int(c.lengths.Mean(w.Cell))
-	if n := c.siblings.Seen(w.Group); n > 0 {
-		e = int((float64(n)*c.siblings.Of(w.Group) + float64(e)) / float64(n+1))
+	e := c.answers.mean(w.Cell, w.Want, c.now)
+	if n := float64(c.siblings.Seen(w.Group)); n > 0 && w.Turns == 1 {
+		e = (2*n*c.siblings.Of(w.Group) + e) / (2*n + 1) // siblings are alike: one says more than the cell's mean
 	}
-	if w.Want > 0 {
-		e = min(e, w.Want)
-	}
-	return e
+	return int(e)
 }
 
 // margin is kept free when the prompt's length is only estimated: 1/16 of it and 16 tokens.
@@ -184,6 +203,7 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 	for len(c.delayed) > 0 && c.delayed[0].due <= now {
 		c.enqueue(heap.Pop(&c.delayed).(*call), now)
 	}
+	c.now = now
 	c.ring(now)
 	rejects = c.rejects(now)
 	reserved := c.oldestFirst(now, &launches)
@@ -247,7 +267,7 @@ func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
 	if !w.life.inside {
 		w.life.plan = c.planFor(w)
 	}
-	if g := c.groups[w.Group]; g != nil && slices.Contains(p.members, g.replica) && c.takes(g.replica, w, now, reserved) {
+	if g := w.life.siblings; slices.Contains(p.members, g.replica) && c.takes(g.replica, w, now, reserved) {
 		return g.replica
 	}
 	best := -1
@@ -273,6 +293,8 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 	w.attempts++
 	r.running++
 	r.promised += w.cost
+	w.launched = now
+	c.answers.launched(w.Cell, now)
 	if r.open {
 		r.trial = w.Ticket
 	}
@@ -280,22 +302,13 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 		r.ramp--
 		r.rampAt = now + c.rules.Ramp
 	}
-	c.settleDown(w, i)
-	c.turn++
-	return Launch{Ticket: w.Ticket, Replica: i, MaxTokens: most, Class: w.class, Attempt: w.attempts}
-}
-
-// settleDown makes i the home of the call's episode and of its group.
-func (c *Core) settleDown(w *call, i int) {
-	if w.life.replica < 0 {
-		g := c.groups[w.Group]
-		if g == nil {
-			g = &groupHome{replica: i}
-			c.groups[w.Group] = g
-		}
-		g.open++
+	if g := w.life.siblings; g.replica < 0 {
+		g.replica = i
+		c.teach(g, now)
 	}
 	c.enter(w.life, i)
+	c.turn++
+	return Launch{Ticket: w.Ticket, Replica: i, MaxTokens: most, Class: w.class, Attempt: w.attempts}
 }
 
 // Usage is what a successful attempt took, tokens.
@@ -313,11 +326,17 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	r := c.replicas[w.on]
 	r.running--
 	r.promised -= w.cost
+	c.now = now
+	got := u.Generated
+	if fault != nil {
+		got = -1
+	}
+	c.answers.left(w.Cell, w.launched, now, got)
 	if r.trial == t {
 		r.trial = 0
 	}
 	if fault == nil {
-		c.succeeded(w, r, u)
+		c.succeeded(w, r, u, now)
 		c.healthy(r, now)
 		r.served++
 		delete(c.calls, t)
@@ -327,9 +346,11 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 }
 
 // succeeded learns from a call and projects its episode anew.
-func (c *Core) succeeded(w *call, r *replica, u Usage) {
-	c.lengths.Add(w.Cell, u.Generated)
-	c.siblings.Add(w.Group, u.Generated)
+func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
+	if w.Turns == 1 {
+		c.siblings.Add(w.Group, u.Generated)
+		c.teach(w.life.siblings, now)
+	}
 	l, x := w.life, w.Prompt+u.Generated
 	if l.warm && w.held && u.Cached >= 0 {
 		r.trim(l.context, u.Cached, c.byAge.Len() > 0)
@@ -341,6 +362,15 @@ func (c *Core) succeeded(w *call, r *replica, u Usage) {
 	l.context = x
 	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
 	c.replan(l, c.future.plan(l.domain, l.turns, x+grown, max(w.Turns-1, 0), c.rules.Overhead))
+}
+
+// teach sorts the waiting calls of a group by what its members' lengths have told.
+func (c *Core) teach(g *groupHome, now Time) {
+	moved := slices.SortedFunc(maps.Keys(g.waiting), func(a, b *call) int { return cmp.Compare(a.Ticket, b.Ticket) })
+	for _, w := range moved {
+		w.place.Remove()
+		c.enqueue(w, now)
+	}
 }
 
 func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision {
@@ -416,15 +446,12 @@ func (c *Core) Leave(episodeID string) {
 	c.future.end(l.domain, l.turns)
 	l.acting = false
 	delete(c.lives, episodeID)
-	if l.replica < 0 {
+	if g := l.siblings; g.open > 1 {
+		g.open--
 		return
 	}
-	if g := c.groups[l.group]; g != nil {
-		if g.open--; g.open == 0 {
-			delete(c.groups, l.group)
-			c.siblings.Forget(l.group)
-		}
-	}
+	delete(c.groups, l.group)
+	c.siblings.Forget(l.group)
 }
 
 // untilNext is how long until time alone changes something.

@@ -18,6 +18,7 @@ type life struct {
 	context           int // tokens of its context after the last one
 	bound             int // calls it may still make, the pending one included; 0 = not known
 	plan              plan
+	siblings          *groupHome
 	call              *call  // the call it waits for or runs, nil between calls
 	kind              string // of the action it is in
 	acting            bool

@@ -81,14 +81,18 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 	if c0 == 0 || r.running == 0 && r.inside == 0 {
 		return true // never more than the budget itself: limit() says so
 	}
-	if r.Strict && r.running > 0 && r.promised+w.Prompt+r.maxTokens(w) > int(r.theta*c0) {
-		return false
+	if r.Strict {
+		return r.running == 0 || r.promised+w.Prompt+r.maxTokens(w) <= int(c0)
 	}
 	l := w.life
 	if l.inside && l.replica == r.index {
 		return true
 	}
-	return r.inside == 0 || r.sum.peakWith(l.plan) <= r.theta*c0
+	share := r.theta
+	if w.Turns == 1 {
+		share = min(share, c.rules.ThetaSingle)
+	}
+	return r.inside == 0 || r.sum.peakWith(l.plan) <= share*c0
 }
 
 // ready says whether r may be sent anything now.
@@ -197,12 +201,14 @@ func (r *replica) holds() float64 {
 }
 
 // Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, it is taken to hold a
-// twentieth less.
+// twentieth less; a clean reading gives a two-hundredth back, up to what we were told.
 func (c *Core) Observe(i int, l episode.Load) {
 	r := c.replicas[i]
 	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
 		if *is > *was {
 			r.scale, r.probed = max(r.scale*0.95, 0.25), true
+		} else {
+			r.scale = max(r.scale, min(r.scale*1.005, 1))
 		}
 	}
 	r.load = l

@@ -24,6 +24,7 @@ type Rules struct {
 	AgeLimit                  time.Duration    // a call that waited longer goes first, and room is kept for it; default 30 s
 	StartLimit                time.Duration    // the same for an episode that has not begun; default 15 min
 	Theta                     float64          // share of a replica's KV memory that open episodes may be projected to need; default 0.9
+	ThetaSingle               float64          // the same where every episode is one call: a long answer ends sooner beside fewer others; default 0.7
 	PauseAt                   float64          // share of it at which episodes are paused at the end of a turn; default 0.97
 	Overhead                  float64          // tokens an open episode wastes in partly filled blocks; default 8, half a block of 16
 	MinHold                   time.Duration    // least time an episode in an action keeps its memory; default 1 s
@@ -48,6 +49,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.AgeLimit, 30*time.Second)
 	def(&r.StartLimit, 15*time.Minute)
 	def(&r.Theta, 0.9)
+	def(&r.ThetaSingle, 0.7)
 	def(&r.PauseAt, 0.97)
 	def(&r.Overhead, 8)
 	def(&r.MinHold, time.Second)

@@ -214,7 +214,7 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 		s.pending[t] = p
 		s.core.Offer(Request{
 			Ticket: t, Episode: c.Episode, Group: c.Group, Cell: c.Cell, Prompt: c.PromptTokens, Exact: c.PromptExact,
-			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful, Turns: callsLeft(c, b),
+			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful, Turns: callsLeft(c, b), GroupSize: c.GroupSize,
 		}, s.now())
 	})
 	if !ok {

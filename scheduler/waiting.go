@@ -30,6 +30,17 @@ func (c *Core) enqueue(w *call, now Time) {
 	if w.life.warm {
 		age = 1
 	}
+	g := w.life.siblings
+	if fresh := !w.life.inside && !w.life.warm; fresh && w.Turns == 1 && w.GroupSize > 1 {
+		g.waiting[w] = true
+		switch {
+		case g.replica < 0 && (g.probe == nil || g.probe == w):
+			g.probe = w
+			level = bucketing.MaxClasses // the first of a group goes before all: it tells how long its siblings get
+		case g.replica >= 0 && c.siblings.Seen(w.Group) == 0:
+			level = max(level, bucketing.MaxClasses-1) // its first has not ended yet: it is of the long ones
+		}
+	}
 	w.place = w.pool.queue.Push(level, w)
 	if w.age == nil {
 		w.since, w.age = now, c.byAge.Push(age, w)
@@ -81,6 +92,11 @@ func (c *Core) anyAlive(set []int) bool {
 }
 
 func (c *Core) unqueue(w *call) {
+	g := w.life.siblings
+	delete(g.waiting, w)
+	if g.probe == w {
+		g.probe = nil
+	}
 	if w.place != nil {
 		w.place.Remove()
 		w.place = nil
