@@ -49,15 +49,22 @@ type growthCell struct {
 type habits struct {
 	reached, ended   [maxTurns]float64
 	reachedN, endedN float64
+	table            *ahead
+	news             int // observations since the table was made
+}
+
+// ahead is what the habits come to, made anew now and then: of an episode that has made k calls, how likely the first k calls
+// were survived (relative to the start) and how much context they added.
+type ahead struct {
+	survival, context [maxTurns + 129]float64
 }
 
 const (
-	maxTurns       = 256
-	priorTurns     = 8   // calls an episode makes when nothing is known
-	priorWeight    = 4   // episodes' worth of that belief
-	shrinkWeight   = 12  // calls' worth of the domain's mean hazard in one turn's
-	priorGrowth    = 512 // tokens a call adds when nothing is known
-	minHazardCalls = 1.0
+	maxTurns     = 256
+	priorTurns   = 8   // calls an episode makes when nothing is known
+	priorWeight  = 4   // episodes' worth of that belief
+	shrinkWeight = 12  // calls' worth of the domain's mean hazard in one turn's
+	priorGrowth  = 512 // tokens a call adds when nothing is known
 )
 
 func newForesight() *foresight {
@@ -80,6 +87,7 @@ func (f *foresight) reach(domain string, turns, grown int) {
 	h := f.of(domain)
 	h.reached[min(turns, maxTurns-1)]++
 	h.reachedN++
+	h.news++
 	if turns > 1 {
 		f.growth.Add(growthCell{domain, stage(turns)}, max(grown, 0))
 	}
@@ -93,6 +101,7 @@ func (f *foresight) end(domain string, turns int) {
 	h := f.of(domain)
 	h.ended[min(turns, maxTurns-1)]++
 	h.endedN++
+	h.news++
 }
 
 func stage(turns int) int {
@@ -113,24 +122,37 @@ func (h *habits) hazard(turns int) float64 {
 // plan projects an episode that has made `turns` calls, whose next call ends with a context of x tokens and which may make
 // `bound` calls more, that one included (0 = not known). overhead is what each open episode wastes.
 func (f *foresight) plan(domain string, turns, x, bound int, overhead float64) plan {
-	h := f.of(domain)
+	t := f.ahead(domain)
+	k := min(turns+1, maxTurns) // the call that is to come is certain
 	var p plan
-	context, alive, j := float64(x), 1.0, 0
-	for k, at := range horizons {
-		for ; j < at; j++ {
-			made := turns + j + 1
-			if bound > 0 && j+1 >= bound {
-				return p
-			}
-			alive *= 1 - h.hazard(made)
-			context += f.growth.Mean(growthCell{domain, stage(made + 1)})
+	for i, at := range horizons {
+		if bound > 0 && at >= bound {
+			break
 		}
-		if alive < 1e-3 {
-			return p
-		}
-		p[k] = alive * (context + overhead)
+		alive := t.survival[k+at] / t.survival[k]
+		p[i] = alive * (float64(x) + t.context[k+at] - t.context[k] + overhead)
 	}
 	return p
+}
+
+// ahead returns the domain's table, made anew when a fiftieth of what it rests on is newer.
+func (f *foresight) ahead(domain string) *ahead {
+	h := f.of(domain)
+	if h.table != nil && float64(h.news) < 1+h.reachedN/50 {
+		return h.table
+	}
+	t := &ahead{}
+	t.survival[0] = 1
+	for k := 1; k < len(t.survival); k++ {
+		t.survival[k] = t.survival[k-1]
+		if k > 1 {
+			t.survival[k] *= 1 - h.hazard(k-1)
+			t.context[k] = t.context[k-1] + f.growth.Mean(growthCell{domain, stage(k)})
+		}
+		t.survival[k] = max(t.survival[k], 1e-12)
+	}
+	h.table, h.news = t, 0
+	return t
 }
 
 func (p *plan) add(q plan, sign float64) {
