@@ -50,7 +50,7 @@ start() {
   export VLLM_CPU_KVCACHE_SPACE=1 VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
   launch "$port" "$venv/bin/vllm" serve "$home/tiny" --load-format dummy --enforce-eager --host 127.0.0.1 --port "$port" \
     --served-model-name tiny --max-model-len 8192 --max-num-seqs 64 --num-gpu-blocks-override "$blocks" \
-    --enable-scale-out --enable-prompt-tokens-details "$@"
+    --enable-scale-out --enable-prompt-tokens-details --enable-auto-tool-choice --tool-call-parser hermes "$@"
 }
 
 case ${1:-} in
