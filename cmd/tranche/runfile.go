@@ -137,6 +137,30 @@ func refuseChanges(dir string, list []change) error {
 	return withCode(codeRefused, f.err())
 }
 
+// refuseEdited is the error for a file that no longer says what the run was started with. Comparing the settings themselves is
+// not enough: an edited file would be compared with itself.
+func (r *runFile) refuseEdited(dir string) error {
+	digest := digestOf(identity(&r.Settings, r.TasksDigest, modelsOf(&r.Settings)))
+	if digest == r.Digest && r.RunID == runIDOf(digest) {
+		return nil
+	}
+	path := filepath.Join(dir, runFileName)
+	f := &faults{}
+	f.add("%s: refused: %s was edited: what it says now is not what run %s was started with (its digest is %s, the settings give %s)",
+		dir, runFileName, r.RunID, short(r.Digest, 16), short(digest, 16))
+	if now := versionText(); r.Version != now {
+		f.add("  (or it is of another version: %s wrote it, this is %s)", r.Version, now)
+	}
+	f.add("restore %s as it was written, or start a new run with the new settings: tranche run -c %s -o DIR", path, quoted(path))
+	return withCode(codeRefused, f.err())
+}
+
+// versionText is the version as run.yaml states it.
+func versionText() string {
+	v := buildVersion()
+	return v.Version + " " + v.Commit
+}
+
 // bytes writes the file.
 func (r *runFile) bytes() []byte {
 	var b strings.Builder

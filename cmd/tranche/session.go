@@ -283,7 +283,7 @@ func (s *session) identify() {
 	digest := digestOf(id)
 	s.file = runFile{
 		RunID: runIDOf(digest), Digest: digest, TasksDigest: s.tasks.SHA256, TasksCount: s.tasks.Tasks, Created: s.a.started,
-		Version: buildVersion().Version + " " + buildVersion().Commit, Go: runtime.Version(), Settings: absolute(s.set), Embedded: s.fleet.embedded != nil,
+		Version: versionText(), Go: runtime.Version(), Settings: absolute(s.set), Embedded: s.fleet.embedded != nil,
 	}
 }
 
@@ -309,8 +309,11 @@ func (s *session) resolveModels() {
 	}
 }
 
-// accept refuses a run whose results the settings or tasks would change.
+// accept refuses a run whose results the settings or tasks would change, or whose run.yaml was changed itself.
 func (s *session) accept(old *runFile) error {
+	if err := old.refuseEdited(s.dir); err != nil {
+		return err
+	}
 	was := identity(&old.Settings, old.TasksDigest, modelsOf(&old.Settings))
 	is := identity(&s.set, s.tasks.SHA256, modelsOf(&s.set))
 	return refuseChanges(s.dir, changes(was, is))
