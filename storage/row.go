@@ -29,7 +29,7 @@ func RowOf(e *episode.Episode) Row {
 	r.setActions(e.Actions, &fix)
 	r.setVerdict(e.Verdict, &fix)
 	r.setEnd(e, &fix)
-	r.setSampling(e.Sampling, &fix)
+	r.setSampling(e.Sampling, e.Budget.TurnTokens, &fix)
 	r.Flags = flagsOf(e.Flags, &fix)
 	return r
 }
@@ -189,8 +189,10 @@ func (r *Row) setFault(f *episode.Fault, fix *repairer) {
 	}
 }
 
-// setSampling stores the parameters as they went out, under their names on the wire. Extra fields win, as they do there.
-func (r *Row) setSampling(s episode.Sampling, fix *repairer) {
+// setSampling stores the parameters as they went out, under their names on the wire. Extra fields win, as they do there, but
+// for a token limit, which only lowers the one of the turn; turnTokens 0 = none. What a single call had left of a context or of
+// the episode's budget may have been less.
+func (r *Row) setSampling(s episode.Sampling, turnTokens int, fix *repairer) {
 	sent := map[string]json.RawMessage{}
 	put(sent, "temperature", s.Temperature, number)
 	put(sent, "top_p", s.TopP, number)
@@ -212,8 +214,35 @@ func (r *Row) setSampling(s episode.Sampling, fix *repairer) {
 		}
 		sent[name] = v
 	}
+	limitTokens(sent, turnTokens)
 	r.Seed = clone(s.Seed)
 	r.Sampling = episode.Ptr(fix.text(object(sent)))
+}
+
+// limitTokens puts the turn's token limit, or the lower one of an extra field, under the name that the extra field chose. An extra
+// limit that is no whole number is left as it is: no call went out with it.
+func limitTokens(sent map[string]json.RawMessage, turnTokens int) {
+	name, limit := "max_tokens", turnTokens
+	for _, field := range []string{"max_tokens", "max_completion_tokens"} {
+		raw, ok := sent[field]
+		if !ok {
+			continue
+		}
+		var n *int
+		if err := json.Unmarshal(raw, &n); err != nil {
+			return
+		}
+		delete(sent, field)
+		if n == nil { // null says nothing
+			continue
+		}
+		if name = field; limit == 0 || *n < limit {
+			limit = *n
+		}
+	}
+	if limit > 0 {
+		sent[name] = strconv.AppendInt(nil, int64(limit), 10)
+	}
 }
 
 func put[T any](to map[string]json.RawMessage, name string, v *T, text func(T) json.RawMessage) {

@@ -115,6 +115,35 @@ func text32(p *int32) any {
 	return *p
 }
 
+// The limit goes out as inference sends it: an extra field names it and can lower it, never raise it.
+func TestSamplingHoldsTheTokenLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		turn  int
+		extra string
+		want  string
+	}{
+		"of the turn":         {77, `{}`, `{"max_tokens":77}`},
+		"none":                {0, `{}`, `{}`},
+		"extra lowers it":     {77, `{"max_tokens":5}`, `{"max_tokens":5}`},
+		"extra cannot raise":  {77, `{"max_tokens":500}`, `{"max_tokens":77}`},
+		"extra names it":      {77, `{"max_completion_tokens":500}`, `{"max_completion_tokens":77}`},
+		"extra alone":         {0, `{"max_tokens":9}`, `{"max_tokens":9}`},
+		"both":                {77, `{"max_tokens":9,"max_completion_tokens":8}`, `{"max_completion_tokens":8}`},
+		"null says nothing":   {77, `{"max_tokens":null}`, `{"max_tokens":77}`},
+		"no whole number":     {77, `{"max_tokens":"x"}`, `{"max_tokens":"x"}`},
+		"others are not lost": {77, `{"x":1}`, `{"max_tokens":77,"x":1}`},
+	} {
+		e := made{run: "r"}.episode(1, 0)
+		e.Sampling, e.Budget.TurnTokens = episode.Sampling{}, c.turn
+		if err := json.Unmarshal([]byte(c.extra), &e.Sampling.Extra); err != nil {
+			t.Fatal(err)
+		}
+		if got := *RowOf(e).Sampling; got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 func TestSamplingIsWhatWasSent(t *testing.T) {
 	e := made{run: "r"}.episode(1, 0)
 	for name, c := range map[string]struct {
