@@ -103,9 +103,9 @@ func (a *answer) takeUsage(u *wireUsage) {
 	}
 }
 
-func newest(p **int32, v *int32) {
-	if v != nil {
-		*p = v
+func newest(p **int32, v *count) {
+	if v != nil && *v >= 0 {
+		*p = episode.Ptr(int32(*v))
 	}
 }
 

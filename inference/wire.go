@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 
 	openai "github.com/sashabaranov/go-openai"
 )
@@ -68,13 +70,25 @@ type wireToolCall struct {
 }
 
 type wireUsage struct {
-	Prompt     *int32 `json:"prompt_tokens"`
-	Completion *int32 `json:"completion_tokens"`
+	Prompt     *count `json:"prompt_tokens"`
+	Completion *count `json:"completion_tokens"`
 	Details    *struct {
-		Cached *int32 `json:"cached_tokens"`
+		Cached *count `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
-	CacheHit *int32 `json:"prompt_cache_hit_tokens"` // DeepSeek
-	Cached   *int32 `json:"cached_tokens"`           // Moonshot
+	CacheHit *count `json:"prompt_cache_hit_tokens"` // DeepSeek
+	Cached   *count `json:"cached_tokens"`           // Moonshot
+}
+
+// count is a number of tokens as some server wrote it. 10.0 is 10; what is no number of tokens (negative, a fraction, text, over
+// 31 bits) is unknown, -1: a good answer is not thrown away for its bookkeeping.
+type count int32
+
+func (c *count) UnmarshalJSON(b []byte) error {
+	*c = -1
+	if v, err := strconv.ParseFloat(string(b), 64); err == nil && v >= 0 && v <= math.MaxInt32 && v == math.Trunc(v) {
+		*c = count(v)
+	}
+	return nil
 }
 
 type wireLogprobs struct {

@@ -37,7 +37,6 @@ type plan [len(horizons)]float64
 // of the context per call. All are shrunk towards the whole, the whole towards a prior.
 type foresight struct {
 	domains map[string]*habits
-	all     habits
 	growth  bucketing.Lengths[growthCell]
 }
 

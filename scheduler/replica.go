@@ -136,6 +136,10 @@ func (c *Core) closeGate(r *replica, f *episode.Fault, now Time) {
 	if after <= 0 {
 		after = c.rules.Cooldown
 	}
+	if after > c.rules.Patience { // parked: as good as dead for this run, and the run may end for it
+		c.lose(r, now+after, now)
+		return
+	}
 	r.gateUntil = max(r.gateUntil, now+after)
 	r.ramp, r.rampAt = c.rules.RampCalls, r.gateUntil
 	if r.gateUntil-now > c.rules.MoveAfter {
@@ -148,13 +152,29 @@ func (c *Core) strike(r *replica, now Time) {
 	r.streak++
 	if r.open {
 		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
-		r.retryAt = now + r.cooldown
+		r.retryAt = max(r.retryAt, now+r.cooldown)
 		return
 	}
 	if r.streak >= c.rules.FailStreak {
-		r.open, r.openedAt, r.retryAt = true, now, now+r.cooldown
-		c.moveAway(r, now)
+		c.lose(r, now+r.cooldown, now)
 	}
+}
+
+// lose opens r's circuit: one call tries it at retryAt, nothing else is sent.
+func (c *Core) lose(r *replica, retryAt, now Time) {
+	if !r.open {
+		r.open, r.openedAt = true, now
+	}
+	r.retryAt = max(r.retryAt, retryAt)
+	c.moveAway(r, now)
+}
+
+// down is how long replica i is lost from now at least; 0 = it is not.
+func (c *Core) down(i int, now Time) Time {
+	if r := c.replicas[i]; r.open {
+		return max(r.retryAt-now, 1)
+	}
+	return 0
 }
 
 // trim corrects what r is taken to hold by what the server's cache kept of the contexts of episodes whose places were held.

@@ -93,9 +93,20 @@ func stop(ctx context.Context, e *episode.Episode, err error) {
 	}
 	f := episode.AsFault(episode.StageModel, err)
 	if errors.Is(context.Cause(ctx), errEpisodeDeadline) {
-		f = &episode.Fault{Stage: f.Stage, Class: episode.ClassDeadline, Cause: errEpisodeDeadline, Partial: f.Partial, Attempts: f.Attempts}
+		f = deadline(f)
 	}
 	e.Fail(f)
+}
+
+// deadline is the fault of an episode whose total time ran out: it tells what had been tried until then, and where that failed.
+func deadline(f *episode.Fault) *episode.Fault {
+	d := &episode.Fault{Stage: f.Stage, Class: episode.ClassDeadline, Cause: errEpisodeDeadline, Partial: f.Partial, Attempts: f.Attempts}
+	if n := len(f.Attempts); n > 0 {
+		last := f.Attempts[n-1]
+		d.Stage = episode.StageModel
+		d.Cause = fmt.Errorf("%w after %d failed attempts of a call, the last at %s: %s: %s", errEpisodeDeadline, n, last.Endpoint, last.Class, last.Cause)
+	}
+	return d
 }
 
 // score asks for the verdict of an episode that ended by itself. A failed or cancelled one has none: null, not zero.

@@ -663,3 +663,65 @@ func TestEpisodeDeadline(t *testing.T) {
 		}
 	})
 }
+
+// An episode whose time runs out between two attempts keeps the record of the attempts, and the text of the last one.
+func TestDeadlineKeepsTheAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{think: func(*episode.Call, int, int) (*episode.Reply, time.Duration, error) {
+			return nil, 4 * time.Second, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassTruncatedStream, Retry: true, Partial: "half an ans", Cause: errors.New("cut")}
+		}}
+		_, sink, err := play(t, Config{Endpoints: fleet(m), Rules: Rules{BackoffBase: 10 * time.Second}}, RunConfig{Source: &list{n: 1, samples: 1}, Rollout: &Rollout{EpisodeTimeout: 6 * time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range sink.rows {
+			f := e.Fault
+			if f.Class != episode.ClassDeadline || f.Stage != episode.StageModel || len(f.Attempts) != 1 || f.Attempts[0].Class != episode.ClassTruncatedStream || f.Partial != "half an ans" {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
+}
+
+// The loss of an endpoint and its return are told once each; stopping while none is alive does not wait for the drain.
+func TestLossOfAnEndpointIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		dead := func() bool { d := time.Since(began); return d > time.Second && d < 20*time.Second }
+		m := &scripted{think: func(*episode.Call, int, int) (*episode.Reply, time.Duration, error) {
+			if dead() {
+				return nil, time.Millisecond, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassConnect, Retry: true, Cause: errors.New("refused")}
+			}
+			return says("ok", 5), 100 * time.Millisecond, nil
+		}}
+		var told []string
+		cfg := Config{Endpoints: fleet(m), Trace: Trace{
+			Down: func(e string, f *episode.Fault, again time.Duration) {
+				told = append(told, fmt.Sprint("down ", e, " ", f.Class))
+			},
+			Up: func(e string) { told = append(told, "up "+e) },
+		}}
+		totals, _, err := play(t, cfg, RunConfig{Source: &list{n: 3000, samples: 1}})
+		if err != nil || totals.Done != 3000 || totals.Failed != 0 {
+			t.Fatalf("%v, %+v", err, totals)
+		}
+		if fmt.Sprint(told) != "[down m0 connect up m0]" {
+			t.Errorf("told %v", told)
+		}
+		if idle := time.Since(began); idle > 35*time.Second {
+			t.Errorf("the endpoint came back after 20 s and the run took %v", idle)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{think: func(*episode.Call, int, int) (*episode.Reply, time.Duration, error) {
+			return nil, time.Millisecond, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassConnect, Retry: true, Cause: errors.New("refused")}
+		}}
+		stop := make(chan struct{})
+		go func() { time.Sleep(30 * time.Second); close(stop) }()
+		began := time.Now()
+		_, _, err := play(t, Config{Endpoints: fleet(m)}, RunConfig{Source: &list{n: 100, samples: 1}, Stop: stop, Drain: 30 * time.Second})
+		if !errors.Is(err, ErrStopped) || time.Since(began) > 31*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}

@@ -31,7 +31,7 @@ type Rules struct {
 	PrefillToken, PrefillPair time.Duration    // prefill cost of one token, and of one token for one token before it; default 25 µs, 1 ns
 	FailStreak                int              // failures in a row that open an endpoint's circuit; default 5
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
-	CooldownMax               time.Duration    // default 30 s
+	CooldownMax               time.Duration    // default 8 s
 	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
 	RampCalls                 int              // how many calls are spaced so; default 16
 	Seed                      uint64           // seed of the backoff jitter
@@ -57,7 +57,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.PrefillPair, time.Nanosecond)
 	def(&r.FailStreak, 5)
 	def(&r.Cooldown, time.Second)
-	def(&r.CooldownMax, 30*time.Second)
+	def(&r.CooldownMax, 8*time.Second)
 	def(&r.Ramp, 20*time.Millisecond)
 	def(&r.RampCalls, 16)
 	return r

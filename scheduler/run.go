@@ -78,6 +78,10 @@ func (r *run) watchStop(ctx context.Context) func() {
 			return
 		}
 		r.halt()
+		if r.cfg.Rollout.Sched.AllDead() { // nothing that runs can end well
+			r.cancel(ErrStopped)
+			return
+		}
 		select {
 		case <-time.After(r.cfg.Drain):
 			r.cancel(ErrStopped)

@@ -74,6 +74,22 @@ type pending struct {
 	offered  time.Time
 	failed   time.Duration // sum of the failed attempts' times
 	attempts []episode.Attempt
+	partial  string // text of the last attempt that broke off
+}
+
+// history gives a fault the record of what was tried before it.
+func (p *pending) history(f *episode.Fault) {
+	f.Attempts = p.attempts
+	if f.Partial == "" {
+		f.Partial = p.partial
+	}
+}
+
+// cancelled is the fault of a call that is given up between two attempts.
+func (p *pending) cancelled(cause error) *episode.Fault {
+	f := cancelled(cause)
+	p.history(f)
+	return f
 }
 
 type answer struct {
@@ -161,7 +177,7 @@ func (s *Scheduler) pump() Time {
 		p := s.pending[r.Ticket]
 		err := error(ErrContextFull)
 		if !r.ContextFull {
-			r.Fault.Attempts = p.attempts
+			p.history(r.Fault)
 			err = r.Fault
 		}
 		s.finish(r.Ticket, p, answer{err: err})
@@ -229,7 +245,7 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 	}
 	s.do(func() { // a running attempt sees ctx itself and settles
 		if s.pending[t] == p && s.core.Withdraw(t) {
-			s.finish(t, p, answer{err: cancelled(context.Cause(ctx))})
+			s.finish(t, p, answer{err: p.cancelled(context.Cause(ctx))})
 		}
 	})
 	select {
@@ -287,8 +303,10 @@ func generateSafely(ctx context.Context, m episode.Model, c *episode.Call, l Lau
 
 // settle is run by the loop when an attempt has ended.
 func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *episode.Fault, began time.Time, took time.Duration) {
+	was := s.core.down(l.Replica, s.now())
 	decision := s.core.Settle(l.Ticket, fault, usage(reply), s.now())
 	endpoint := s.cfg.Endpoints[l.Replica].Name
+	s.notice(endpoint, was, s.core.down(l.Replica, s.now()), fault)
 	if fault == nil {
 		s.finish(l.Ticket, p, answer{reply: reply, turn: p.turn(l, reply, endpoint, began, took)})
 		return
@@ -297,17 +315,30 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 	p.attempts = append(p.attempts, episode.Attempt{
 		Endpoint: endpoint, Class: fault.Class, Began: began, Ended: began.Add(took), Cause: fmt.Sprint(fault.Cause),
 	})
+	if fault.Partial != "" {
+		p.partial = fault.Partial
+	}
 	switch {
 	case decision == Full:
 		s.finish(l.Ticket, p, answer{err: ErrContextFull})
 	case decision == Retrying && p.ctx.Err() != nil:
 		s.core.Withdraw(l.Ticket)
-		s.finish(l.Ticket, p, answer{err: cancelled(context.Cause(p.ctx))})
+		s.finish(l.Ticket, p, answer{err: p.cancelled(context.Cause(p.ctx))})
 	case decision == Retrying:
 		s.cfg.Trace.retrying(endpoint, fault)
 	default:
-		fault.Attempts = p.attempts
+		p.history(fault)
 		s.finish(l.Ticket, p, answer{err: fault})
+	}
+}
+
+// notice tells when an endpoint was lost or found by what was just settled.
+func (s *Scheduler) notice(endpoint string, was, is Time, fault *episode.Fault) {
+	switch {
+	case was == 0 && is > 0:
+		s.cfg.Trace.down(endpoint, fault, is)
+	case was > 0 && is == 0:
+		s.cfg.Trace.up(endpoint)
 	}
 }
 

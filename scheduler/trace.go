@@ -12,6 +12,8 @@ type Trace struct {
 	Launched func(endpoint string, l Launch)
 	Settled  func(endpoint string, service time.Duration, f *episode.Fault) // one attempt ended; f nil = success
 	Retrying func(endpoint string, f *episode.Fault)
+	Down     func(endpoint string, why *episode.Fault, again time.Duration) // nothing is sent there before then, but for one trial call
+	Up       func(endpoint string)                                          // it answered again
 	Opened   func(e *episode.Episode)
 	Closed   func(e *episode.Episode) // after scoring, before it is written
 	Skipped  func(episodeID string)   // found done already
@@ -32,6 +34,18 @@ func (t Trace) settled(endpoint string, d time.Duration, f *episode.Fault) {
 func (t Trace) retrying(endpoint string, f *episode.Fault) {
 	if t.Retrying != nil {
 		t.Retrying(endpoint, f)
+	}
+}
+
+func (t Trace) down(endpoint string, f *episode.Fault, again time.Duration) {
+	if t.Down != nil {
+		t.Down(endpoint, f, again)
+	}
+}
+
+func (t Trace) up(endpoint string) {
+	if t.Up != nil {
+		t.Up(endpoint)
 	}
 }
 

@@ -587,7 +587,7 @@ func TestHTTPSampleKeys(t *testing.T) {
 	if again := ask(c, ``, "X-Session-ID", "a"); again != ask(c, ``, "X-Session-ID", "a") || again == ask(c, ``, "X-Session-ID", "b") {
 		t.Error("the session does not decide")
 	}
-	if ask(c, `, "seed": 1`, "X-Session-ID", "a") != ask(c, `, "seed": 1`, "X-Session-ID", "b") {
+	if a, b := ask(c, `, "seed": 1`, "X-Session-ID", "a"), ask(c, `, "seed": 1`, "X-Session-ID", "b"); a != b {
 		t.Error("the session decides beside a seed")
 	}
 	if first := ask(c, ``); first == ask(c, ``) {
