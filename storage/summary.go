@@ -80,7 +80,7 @@ func (m Mean) StdDev() (float64, bool) {
 	return math.Sqrt(m.spread / float64(m.N-1)), true
 }
 
-// MarshalJSON writes null for a mean of nothing and a deviation of fewer than two.
+// MarshalJSON writes null for a mean of nothing, a deviation of fewer than two, and either one when it is too large for a float64.
 func (m Mean) MarshalJSON() ([]byte, error) {
 	out := struct {
 		N        int64    `json:"n"`
@@ -89,14 +89,16 @@ func (m Mean) MarshalJSON() ([]byte, error) {
 		Mean     *float64 `json:"mean"`
 		StdDev   *float64 `json:"std_dev"`
 	}{N: m.N, Rows: m.Of, Coverage: m.Coverage()}
-	if m.N > 0 {
+	if m.N > 0 && finite(m.Average) {
 		out.Mean = &m.Average
 	}
-	if sd, ok := m.StdDev(); ok {
+	if sd, ok := m.StdDev(); ok && finite(sd) {
 		out.StdDev = &sd
 	}
 	return json.Marshal(out)
 }
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
 // Add counts one row.
 func (s *Summary) Add(r *Row) {

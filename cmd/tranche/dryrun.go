@@ -50,7 +50,7 @@ func (s *session) dryRun(ctx context.Context) error {
 	if s.set.JSON {
 		return s.a.printJSON(r)
 	}
-	return s.a.print(r.text())
+	return s.a.print(visible(r.text()))
 }
 
 // firstRequest renders the first call of the first episode as the first endpoint would be sent it.

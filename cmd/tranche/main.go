@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,7 +126,7 @@ func (a *app) main(ctx context.Context, args []string) code {
 // report writes an error for people and turns it into the exit status.
 func (a *app) report(err error) code {
 	if err != nil && !errors.Is(err, errOutcome) {
-		for i, line := range strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") {
+		for i, line := range strings.Split(strings.TrimRight(visible(err.Error()), "\n"), "\n") {
 			if i == 0 {
 				line = "tranche: " + line
 			}
@@ -248,18 +249,37 @@ func (a *app) print(text string) error {
 }
 
 func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.stdout)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
-	return nil
+	return a.print(escapeControls(b.String()))
+}
+
+// escapeControls writes the control characters that encoding/json leaves as they are (DEL, C1 and the bidirectional overrides) as
+// \u escapes: the same document, and nothing for a terminal to act on.
+func escapeControls(document string) string {
+	hidden := func(r rune) bool { return r != '\n' && steers(r) }
+	if strings.IndexFunc(document, hidden) < 0 {
+		return document
+	}
+	var b strings.Builder
+	for _, r := range document {
+		if hidden(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // notice tells a person something that is no result and no error.
 func (a *app) notice(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.stderr, format+"\n", args...)
+		fmt.Fprintln(a.stderr, visible(fmt.Sprintf(format, args...)))
 	}
 }

@@ -93,7 +93,7 @@ func (p *progress) run(ctx context.Context) {
 func (p *progress) draw() {
 	s := p.snap()
 	perSecond := p.rate.add(s.elapsed, s.tokens)
-	line := progressLine(s, perSecond)
+	line := visibleLine(progressLine(s, perSecond))
 	if p.bar {
 		fmt.Fprintf(p.out, "\r\x1b[2K%s", cutTo(line, p.width()-1))
 		return

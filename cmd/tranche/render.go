@@ -28,16 +28,29 @@ const (
 	cyan    = "36"
 )
 
-func (p *printer) paint(colour, s string) string {
-	if !p.colour || s == "" {
-		return s
+// painted is text made by paint: cleaned, and with none but our own colours in it.
+type painted string
+
+// paint is the only place that makes escape sequences; what it is given may come from anywhere.
+func (p *printer) paint(colour, s string) painted {
+	if s = visibleLine(s); !p.colour || s == "" {
+		return painted(s)
 	}
-	return "\x1b[" + colour + "m" + s + "\x1b[0m"
+	return painted("\x1b[" + colour + "m" + s + "\x1b[0m")
 }
 
-func (p *printer) line(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
+// line writes one line and is the edge of the renderer: whatever text goes into it is cleaned, because task ids, names of tools and
+// endpoints, finish reasons and faults come from servers and files as messages do. Only painted text passes as it is.
+func (p *printer) line(format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = visibleLine(s)
+		}
+	}
+	fmt.Fprintf(&p.b, format+"\n", args...)
+}
 
-// block writes text wrapped and indented. Control characters are shown, not sent: a reply must not steer the terminal.
+// block writes text wrapped and indented.
 func (p *printer) block(indent, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(visible(text), "\n"), "\n") {
 		for _, piece := range wrap(line, p.width-len(indent)) {
@@ -46,7 +59,8 @@ func (p *printer) block(indent, text string) {
 	}
 }
 
-// visible replaces control characters other than newline and tab.
+// visible replaces control characters other than newline and tab: they are shown, not sent, so that no text from a server or a
+// task file steers the terminal.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -54,14 +68,20 @@ func visible(s string) string {
 			return r
 		case r == '\t':
 			return ' '
-		case r < 0x20 || r >= 0x7f && r < 0xa0:
-			return '\uFFFD'
-		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069: // bidirectional overrides hide what is there
+		case steers(r):
 			return '\uFFFD'
 		}
 		return r
 	}, s)
 }
+
+// steers tells the characters that a terminal acts on: C0, DEL, C1, and the bidirectional overrides, which hide what is there.
+func steers(r rune) bool {
+	return r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// visibleLine is visible for text that has to stay on its line.
+func visibleLine(s string) string { return strings.ReplaceAll(visible(s), "\n", " ") }
 
 // wrap breaks a line at spaces; a word longer than the width is cut.
 func wrap(line string, width int) []string {
@@ -124,7 +144,7 @@ func label(before, s string) string {
 	return before + s
 }
 
-func (p *printer) status(r *storage.Row) string {
+func (p *printer) status(r *storage.Row) painted {
 	s, colour := or(r.Status, "unknown"), green
 	switch s {
 	case "failed":
@@ -138,7 +158,7 @@ func (p *printer) status(r *storage.Row) string {
 	return p.paint(colour, s)
 }
 
-func (p *printer) reward(v *float64) string {
+func (p *printer) reward(v *float64) painted {
 	if v == nil {
 		return p.paint(yellow, "none (no verdict)")
 	}
@@ -173,7 +193,7 @@ func (p *printer) message(m storage.Message, prompt bool) {
 		p.block("  ", *m.Content)
 	}
 	for _, c := range m.ToolCalls {
-		p.line("  %s", p.paint(magenta, "→ "+visible(c.Function.Name)+"("+label("id ", c.ID)+")"))
+		p.line("  %s", p.paint(magenta, "→ "+c.Function.Name+"("+label("id ", c.ID)+")"))
 		p.block("    ", c.Function.Arguments)
 	}
 }
@@ -228,14 +248,13 @@ func (p *printer) action(m storage.Message, actions []storage.Action) {
 func (p *printer) ending(r *storage.Row) {
 	p.line("")
 	if r.Submitted != nil {
-		p.line("submitted: %s", visible(*r.Submitted))
+		p.line("submitted: %s", *r.Submitted)
 	}
 	if g := r.RewardModel.GroundTruth; g != nil {
-		p.line("expected:  %s", short(visible(*g), 200))
+		p.line("expected:  %s", short(*g, 200))
 	}
 	for _, w := range r.Rewards {
-		text := fmt.Sprintf("reward %s: %s · weight %g · %s · %s", or(w.Name, "?"), p.reward(w.Score), w.Weight, or(w.Outcome, "?"), or(w.Grader, "?"))
-		p.line("%s", text)
+		p.line("reward %s: %s · weight %g · %s · %s", or(w.Name, "?"), p.reward(w.Score), w.Weight, or(w.Outcome, "?"), or(w.Grader, "?"))
 		if e := or(w.Evidence, ""); e != "" {
 			p.block("    ", e)
 		}

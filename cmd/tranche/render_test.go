@@ -1,6 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -158,5 +163,102 @@ func TestProgramName(t *testing.T) {
 		if got := programName(in); got != want {
 			t.Errorf("%s became %s, want %s", in, got, want)
 		}
+	}
+}
+
+// foreign is what a server or a task file may put into any text: a colour, a title, a C1 sequence, a bidirectional override.
+const foreign = "\x1b[31m\x1b]0;gotcha\a\u009b2J\u202e\nx"
+
+// Whatever column a text stands in, none of it reaches the terminal.
+func TestNoColumnSteersTheTerminal(t *testing.T) {
+	row := failedRow()
+	poison(reflect.ValueOf(row))
+	for _, colour := range []bool{false, true} {
+		p := &printer{width: 80, colour: colour}
+		p.trajectory(row)
+		checkTerminal(t, p.b.String(), colour)
+	}
+	var sum storage.Summary
+	sum.Add(row)
+	sum.Add(&storage.Row{DataSource: "b" + foreign, Status: ptrTo("completed")})
+	r := &report{
+		State: stateIncomplete, RunID: foreign, Dir: foreign, Model: foreign, Ended: foreign, Total: 3, Left: 1, Dataset: sum, Notes: []string{foreign}, program: "tranche",
+		Files: filesIn(foreign), Session: &sessionReport{Endpoints: []endpointReport{{Name: foreign, Model: foreign}}},
+	}
+	checkTerminal(t, r.text(false), false)
+	checkTerminal(t, r.text(true), true)
+}
+
+// poison puts foreign text into every text of a row.
+func poison(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(v.String() + foreign)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			poison(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			poison(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				poison(v.Field(i))
+			}
+		}
+	}
+}
+
+func checkTerminal(t *testing.T, text string, colour bool) {
+	t.Helper()
+	if colour { // our own
+		text = regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(text, "")
+	}
+	if !strings.Contains(text, "gotcha") {
+		t.Error("the text was dropped, not cleaned")
+	}
+	if at := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && steers(r) }); at >= 0 {
+		t.Errorf("%q reaches the terminal", text[max(0, at-60):min(len(text), at+20)])
+	}
+}
+
+func TestNoticesErrorsAndProgressAreCleaned(t *testing.T) {
+	s := newShell(t)
+	s.app.notice("endpoint %s", foreign)
+	s.app.report(errors.New("the server said " + foreign))
+	p := &progress{out: &s.err, width: s.app.width, snap: func() snapshot { return snapshot{endpoints: []endpointLoad{{name: foreign}}} }}
+	p.draw()
+	checkTerminal(t, s.err.String(), false)
+	checkTerminal(t, visible((&dryRunReport{Request: []byte(`{"x":"gotcha` + "\u009b" + `"}`), Endpoints: []dryEndpoint{{Name: foreign}}}).text()), false)
+}
+
+// The JSON is valid and the same document, whatever numbers and characters are in it.
+func TestJSONIsAlwaysValid(t *testing.T) {
+	row := failedRow()
+	row.TaskID = foreign
+	inf, nan := float32(math.Inf(-1)), float32(math.NaN())
+	row.Logprobs = []*float32{ptrTo(float32(-0.5)), &inf, &nan, nil}
+	row.Advantage, row.Rewards[0].Score = ptrTo(math.Inf(1)), ptrTo(math.NaN())
+	s := newShell(t)
+	if err := (&viewCmd{JSON: true}).show(s.app, []*storage.Row{row}); err != nil {
+		t.Fatal(err)
+	}
+	checkTerminal(t, s.out.String(), false)
+	var doc struct{ Episodes []storage.Row }
+	if err := json.Unmarshal(s.out.Bytes(), &doc); err != nil {
+		t.Fatalf("%v\n%s", err, s.out.String())
+	}
+	got := doc.Episodes[0]
+	if got.TaskID != foreign || len(got.Logprobs) != 4 || *got.Logprobs[0] != -0.5 || got.Logprobs[1] != nil || got.Logprobs[2] != nil || got.Advantage != nil {
+		t.Errorf("task %q, logprobs %v, advantage %v", got.TaskID, got.Logprobs, got.Advantage)
+	}
+	var sum storage.Summary
+	for _, v := range []float64{math.MaxFloat64, -math.MaxFloat64} {
+		sum.Add(&storage.Row{Status: ptrTo("completed"), Reward: &v})
+	}
+	if err := s.app.printJSON(document{sum, &report{StdErr: stdError(sum.Reward)}}); err != nil {
+		t.Errorf("huge rewards: %v", err)
 	}
 }

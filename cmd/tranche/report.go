@@ -95,6 +95,9 @@ func stdError(m storage.Mean) *float64 {
 	if !ok {
 		return nil
 	}
+	if math.IsInf(sd, 0) || math.IsNaN(sd) { // scores that large have no such number
+		return nil
+	}
 	e := sd / math.Sqrt(float64(m.N))
 	return &e
 }
@@ -256,7 +259,8 @@ func (p *printer) table(rows [][]string) {
 		}
 		line := strings.TrimRight(b.String(), " ")
 		if i == 0 {
-			line = p.paint(dim, line)
+			p.line("%s", p.paint(dim, line))
+			continue
 		}
 		p.line("%s", line)
 	}

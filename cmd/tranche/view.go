@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -182,6 +184,7 @@ func (c *viewCmd) show(a *app, rows []*storage.Row) error {
 		if rows == nil {
 			rows = []*storage.Row{}
 		}
+		withoutNonFinite(reflect.ValueOf(rows))
 		return a.printJSON(map[string]any{"episodes": rows})
 	}
 	if len(rows) == 0 {
@@ -194,4 +197,33 @@ func (c *viewCmd) show(a *app, rows []*storage.Row) error {
 		b.WriteString(p.b.String())
 	}
 	return a.print(b.String())
+}
+
+// withoutNonFinite sets pointers to NaN and the infinities to nil, at any depth: JSON has no such numbers, and a server may give a
+// logprob of -inf. Floats that are no pointers (weights, times) are finite in every row.
+func withoutNonFinite(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return
+		}
+		if f := v.Elem(); f.CanFloat() && (math.IsNaN(f.Float()) || math.IsInf(f.Float(), 0)) {
+			v.SetZero()
+			return
+		}
+		withoutNonFinite(v.Elem())
+	case reflect.Slice:
+		switch v.Type().Elem().Kind() {
+		case reflect.Pointer, reflect.Struct:
+			for i := range v.Len() {
+				withoutNonFinite(v.Index(i))
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				withoutNonFinite(v.Field(i))
+			}
+		}
+	}
 }
