@@ -697,6 +697,29 @@ func TestDeadEndpointIsLeftOut(t *testing.T) {
 	}
 }
 
+// An endpoint that goes and comes back says so, once each, with the reason and what comes next.
+func TestLostEndpointIsTold(t *testing.T) {
+	var calls atomic.Int64
+	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
+		if calls.Add(1) <= 8 {
+			w.JSON(503, `{"error":{"message":"the engine is loading\u009b2J"}}`)
+			return
+		}
+		mock.Text("fine").Send(r, w)
+	}})
+	s := newShell(t)
+	s.do(codeOK, "run", taskFile(t, 8, ""), "--endpoint", server.URL(), "--max-attempts", "20", "-o", newRunDir(t), "--progress", "none")
+	said := s.err.String()
+	for _, want := range []string{
+		"is taken for down: unavailable: ", "the engine is loading", "; it is tried again in ", "; with no endpoint left the run ends after 2m0s and can be resumed\n", "answers again\n",
+	} {
+		if n := strings.Count(said, want); n != 1 {
+			t.Errorf("%q was said %d times:\n%s", want, n, said)
+		}
+	}
+	checkTerminal(t, said+"gotcha", false)
+}
+
 func TestGivesUpWhenNearlyEverythingFails(t *testing.T) {
 	server := mock.New(t, mock.Config{Chat: func(_ *mock.Request, w *mock.Reply) { w.JSON(400, `{"error":{"message":"no"}}`) }})
 	s := newShell(t)

@@ -277,9 +277,16 @@ func escapeControls(document string) string {
 	return b.String()
 }
 
-// notice tells a person something that is no result and no error.
+// notice tells a person something that is no result and no error. On a terminal it takes the line where a progress bar may stand,
+// which is drawn again below it.
 func (a *app) notice(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintln(a.stderr, visible(fmt.Sprintf(format, args...)))
+	if a.quiet {
+		return
 	}
+	text := visible(fmt.Sprintf(format, args...)) + "\n"
+	if a.terminal {
+		text = clearLine + text
+	}
+	_, _ = io.WriteString(a.stderr, text) // one write, so that nothing of another goroutine comes between
+
 }

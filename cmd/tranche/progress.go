@@ -90,12 +90,15 @@ func (p *progress) run(ctx context.Context) {
 	}
 }
 
+// clearLine puts the cursor at the start of its line and wipes it.
+const clearLine = "\r\x1b[2K"
+
 func (p *progress) draw() {
 	s := p.snap()
 	perSecond := p.rate.add(s.elapsed, s.tokens)
 	line := visibleLine(progressLine(s, perSecond))
 	if p.bar {
-		fmt.Fprintf(p.out, "\r\x1b[2K%s", cutTo(line, p.width()-1))
+		fmt.Fprintf(p.out, "%s%s", clearLine, cutTo(line, p.width()-1))
 		return
 	}
 	fmt.Fprintln(p.out, line)

@@ -170,10 +170,10 @@ func (s *session) checkGraders() error {
 // maxToolFaults bounds the faults that are listed.
 const maxToolFaults = 20
 
-// checkTools asks for every task whether its tools are known. It is a second pass over the files, made only when tasks name
-// tools at all.
+// checkTools asks for every task whether its tools are known. It is a second pass over the files, made only when one of them
+// names tools.
 func (s *session) checkTools(ctx context.Context, actor *action.Set) error {
-	if s.tasks.First.Tools == nil {
+	if s.tasks.WithTools == 0 {
 		return nil
 	}
 	tasks, err := taskfile.Open(ctx, s.taskConfig())
@@ -504,12 +504,30 @@ func (s *session) schedulerConfig() scheduler.Config {
 	meters := s.fleet.meters()
 	ladder, _ := ladderOf(&s.set) // the settings were checked
 	return scheduler.Config{
-		Endpoints: s.fleet.endpoints(), Rules: scheduler.Rules{Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Seed: uint64(s.set.Seed)},
+		Endpoints: s.fleet.endpoints(), Rules: scheduler.Rules{Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: uint64(s.set.Seed)},
 		Trace: scheduler.Trace{
 			Launched: func(endpoint string, _ scheduler.Launch) { meters[endpoint].launched() },
 			Settled:  func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
+			Down:     s.tellDown,
+			Up:       func(endpoint string) { s.a.notice("endpoint %s answers again", endpoint) },
 		},
 	}
+}
+
+// patience is how long a call waits while no endpoint that could take it is alive; then the run ends and can be resumed.
+const patience = 2 * time.Minute
+
+// tellDown says what became of an endpoint and what comes next. The scheduler calls it once for each change.
+func (s *session) tellDown(endpoint string, why *episode.Fault, again time.Duration) {
+	cause := "no answer"
+	if why != nil {
+		cause = string(why.Class)
+		if why.Cause != nil {
+			cause += ": " + short(visibleLine(why.Cause.Error()), 300)
+		}
+	}
+	s.a.notice("endpoint %s is taken for down: %s; it is tried again in %s; with no endpoint left the run ends after %s and can be resumed",
+		endpoint, cause, max(again.Round(100*time.Millisecond), 100*time.Millisecond), patience)
 }
 
 // ladderOf makes the length classes; none given means the default ones.

@@ -20,6 +20,7 @@ type Report struct {
 
 	First       *episode.Task // the first task, for a dry run; nil when there is none
 	NoAnswer    int64         // tasks that state no ground truth
+	WithTools   int64         // tasks that name or define tools
 	PromptBytes Sizes         // text bytes of the prompts
 
 	// Ignored counts fields of messages and request bodies that have no meaning here and are not sent, by name. Their columns are
@@ -108,6 +109,9 @@ func (c *checker) good(t *episode.Task) {
 	c.rep.Tasks++
 	if t.Answer == nil {
 		c.rep.NoAnswer++
+	}
+	if t.Tools != nil {
+		c.rep.WithTools++
 	}
 	var n int64
 	for _, m := range t.Messages {
