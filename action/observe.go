@@ -7,26 +7,27 @@ import (
 	"unicode/utf8"
 
 	"tranche/episode"
+	"tranche/internal/workpool"
 )
 
 // observe turns how a run ended into what the model sees and what the record keeps.
-func (s *Set) observe(act episode.Action, e end[Result]) episode.Observation {
-	o := s.observed(act, e.value)
-	o.Wall = e.wall
-	switch e.how {
-	case panicked:
+func (s *Set) observe(act episode.Action, e workpool.End[Result]) episode.Observation {
+	o := s.observed(act, e.Value)
+	o.Wall = e.Wall
+	switch e.How {
+	case workpool.Panicked:
 		o.Status = episode.ActionPanic
 		o.Text = "error: the tool crashed; this is no fault of yours"
 		o.Fault = &episode.Fault{
 			Stage: episode.StageAction, Class: episode.ClassActionPanic,
-			Cause: fmt.Errorf("tool %q panicked: %s", o.Name, e.panicked),
+			Cause: fmt.Errorf("tool %q panicked: %s", o.Name, e.Panicked),
 		}
-	case timedOut:
+	case workpool.TimedOut:
 		o.Status, o.Done, o.Submitted = episode.ActionTimeout, false, nil
-		s.say(&o, e.value.Text, fmt.Sprintf("the tool was stopped: it ran for more than %s", s.cfg.Timeout))
-	case cancelled:
+		s.say(&o, e.Value.Text, fmt.Sprintf("the tool was stopped: it ran for more than %s", s.cfg.Timeout))
+	case workpool.Cancelled:
 		o.Status, o.Done, o.Submitted = episode.ActionCanceled, false, nil
-		s.say(&o, e.value.Text, "the run is stopping")
+		s.say(&o, e.Value.Text, "the run is stopping")
 	default:
 		s.observeReturn(&o, e)
 	}
@@ -42,24 +43,24 @@ func (s *Set) observed(act episode.Action, r Result) episode.Observation {
 }
 
 // observeReturn is for a run that returned in time.
-func (s *Set) observeReturn(o *episode.Observation, e end[Result]) {
+func (s *Set) observeReturn(o *episode.Observation, e workpool.End[Result]) {
 	var bad *badArgs
 	var mistake *ToolError
 	switch {
-	case e.err == nil:
-		s.say(o, e.value.Text, "")
+	case e.Err == nil:
+		s.say(o, e.Value.Text, "")
 		return
-	case errors.As(e.err, &bad):
+	case errors.As(e.Err, &bad):
 		o.Status = episode.ActionBadArgs
 		s.say(o, "", bad.text)
-	case errors.As(e.err, &mistake):
+	case errors.As(e.Err, &mistake):
 		o.Status = episode.ActionError
-		o.OutBytes = max(o.OutBytes, int64(len(e.value.Text)+len(mistake.Text)))
-		s.say(o, e.value.Text, mistake.Text)
+		o.OutBytes = max(o.OutBytes, int64(len(e.Value.Text)+len(mistake.Text)))
+		s.say(o, e.Value.Text, mistake.Text)
 	default:
 		o.Status = episode.ActionHarness
 		o.Text = "error: the tool could not be run; this is no fault of yours"
-		o.Fault = harnessFault(o.Name, e.err)
+		o.Fault = harnessFault(o.Name, e.Err)
 	}
 	o.Done, o.Submitted = false, nil
 }

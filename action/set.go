@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"tranche/episode"
+	"tranche/internal/workpool"
 )
 
 // Set is the tools of a run and the pool that runs them. It is an episode.Actor; all its methods may be called at once.
 type Set struct {
 	cfg  Config
 	all  map[string]registered
-	pool *pool
+	pool *workpool.Pool
 
 	mu     sync.Mutex
 	offers map[string]*offer   // by the task's own tools; guarded by mu
@@ -53,7 +54,7 @@ func New(cfg Config, tools ...Tool) (*Set, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Set{
-		cfg: cfg, all: all, pool: newPool(cfg.Workers, cfg.Queue),
+		cfg: cfg, all: all, pool: workpool.New(cfg.Workers, cfg.Queue),
 		offers: make(map[string]*offer), going: make(map[string]struct{}),
 	}, nil
 }
@@ -94,7 +95,7 @@ func (s *Set) offer(t *episode.Task) (*offer, error) {
 func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action) []episode.Observation {
 	offered, err := s.offer(e.Task)
 	obs := make([]episode.Observation, len(acts))
-	jobs := make([]*job[Result], len(acts))
+	jobs := make([]*workpool.Job[Result], len(acts))
 	for i, act := range acts {
 		if err != nil {
 			obs[i] = harness(act, err)
@@ -112,7 +113,7 @@ func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action)
 	}
 	for i, j := range jobs {
 		if j != nil {
-			obs[i] = s.observe(acts[i], j.wait())
+			obs[i] = s.observe(acts[i], j.Wait())
 		}
 	}
 	return obs
@@ -172,10 +173,10 @@ func (s *Set) release(id string) {
 }
 
 // begin queues one action. What it looks at is copied first: an abandoned run outlives the call of Do.
-func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *job[Result] {
+func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *workpool.Job[Result] {
 	env := Env{Episode: e.ID, Action: act.ID, Turn: act.Turn, Task: e.Task}
 	raw := act.Call.Function.Arguments
-	return start(ctx, s.pool, s.cfg.Timeout, func() { s.release(act.ID) }, func(ctx context.Context) (Result, error) {
+	return workpool.Start(ctx, s.pool, s.cfg.Timeout, func() { s.release(act.ID) }, func(ctx context.Context) (Result, error) {
 		args, err := checkArgs(raw, b.schemas)
 		if err != nil {
 			return Result{}, err
@@ -194,18 +195,18 @@ type Stats struct {
 
 // Stats returns the present load.
 func (s *Set) Stats() Stats {
-	running := s.pool.running.Load()
+	running := s.pool.Running()
 	return Stats{
 		Workers: s.cfg.Workers, Running: running,
-		Waiting: max(0, int64(len(s.pool.room))-running), Abandoned: s.pool.lost.Load(),
+		Waiting: s.pool.Waiting(), Abandoned: s.pool.Abandoned(),
 	}
 }
 
 // Close tells what runs to stop and waits for it, a quarter of a second at most. Actions that come later are observed as
 // cancelled. The error says how many runs never returned; their goroutines last as long as the process.
 func (s *Set) Close() error {
-	if n := s.pool.close(); n > 0 {
-		return fmt.Errorf("closing the tools: %d abandoned runs have not returned (each got %s to stop)", n, grace.Round(time.Millisecond))
+	if n := s.pool.Close(); n > 0 {
+		return fmt.Errorf("closing the tools: %d abandoned runs have not returned (each got %s to stop)", n, workpool.Grace.Round(time.Millisecond))
 	}
 	return nil
 }

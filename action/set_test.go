@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tranche/episode"
+	"tranche/internal/workpool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -303,7 +304,7 @@ func TestHungToolIsAbandoned(t *testing.T) {
 		s := newSet(t, Config{Workers: 1, Queue: 1}, hang, says("hello", "hi"))
 		began := time.Now()
 		obs := do(s, call{"hang", "{}"}, call{"hello", "{}"}, call{"hang", "{}"}, call{"hello", "{}"})
-		if took := time.Since(began); took != 2*(30*time.Second+grace) {
+		if took := time.Since(began); took != 2*(30*time.Second+workpool.Grace) {
 			t.Errorf("took %s", took)
 		}
 		for i, want := range []string{episode.ActionTimeout, episode.ActionOK, episode.ActionTimeout, episode.ActionOK} {
@@ -311,7 +312,7 @@ func TestHungToolIsAbandoned(t *testing.T) {
 				t.Errorf("call %d: %+v, want %s", i, obs[i], want)
 			}
 		}
-		if o := obs[0]; o.Text != "error: the tool was stopped: it ran for more than 30s" || o.Wall != 30*time.Second+grace {
+		if o := obs[0]; o.Text != "error: the tool was stopped: it ran for more than 30s" || o.Wall != 30*time.Second+workpool.Grace {
 			t.Errorf("got %q after %s", o.Text, o.Wall)
 		}
 		synctest.Wait()
@@ -412,7 +413,7 @@ func TestStopReleasesEveryWaiter(t *testing.T) {
 		began := time.Now()
 		cancel()
 		wg.Wait()
-		if took := time.Since(began); took > grace {
+		if took := time.Since(began); took > workpool.Grace {
 			t.Errorf("returned after %s", took)
 		}
 		if cancelled.Load() != 10_000 || ran.Load() != 2 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"tranche/episode"
+	"tranche/internal/workpool"
 )
 
 // ErrClosed is what Score returns after Close.
@@ -18,7 +19,7 @@ var ErrClosed = errors.New("the scorer is closed")
 type Scorer struct {
 	cfg     Config
 	graders []Grader // one for each of cfg.Graders
-	pool    *pool
+	pool    *workpool.Pool
 }
 
 var _ episode.Scorer = (*Scorer)(nil)
@@ -39,7 +40,7 @@ func New(cfg Config, own ...Grader) (*Scorer, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Scorer{cfg: cfg, pool: newPool(cfg.Workers, cfg.Queue)}
+	s := &Scorer{cfg: cfg, pool: workpool.New(cfg.Workers, cfg.Queue)}
 	for _, spec := range cfg.Graders {
 		g := mine[spec.Kind]
 		if g == nil {
@@ -56,16 +57,16 @@ func (s *Scorer) Score(ctx context.Context, e *episode.Episode) (episode.Verdict
 	if reason := notGradable(e); reason != "" {
 		return s.verdict(func(i int) episode.Reward { return s.unscored(i, reason, "") }), nil
 	}
-	jobs := make([]*job[Finding], len(s.graders))
+	jobs := make([]*workpool.Job[Finding], len(s.graders))
 	for i, g := range s.graders {
 		in := input(e, s.cfg.Graders[i].From)
-		jobs[i] = start(ctx, s.pool, s.cfg.Timeout, func(ctx context.Context) (Finding, error) { return g.Grade(ctx, in) })
+		jobs[i] = workpool.Start(ctx, s.pool, s.cfg.Timeout, nil, func(ctx context.Context) (Finding, error) { return g.Grade(ctx, in) })
 	}
-	ends := make([]end[Finding], len(jobs))
+	ends := make([]workpool.End[Finding], len(jobs))
 	stopped := false
 	for i, j := range jobs {
-		ends[i] = j.wait()
-		stopped = stopped || ends[i].how == cancelled
+		ends[i] = j.Wait()
+		stopped = stopped || ends[i].How == workpool.Cancelled
 	}
 	if stopped {
 		cause := ctx.Err()
@@ -112,24 +113,24 @@ func lastContent(e *episode.Episode) (string, bool) {
 }
 
 // component makes the stored form of how a grading ended.
-func (s *Scorer) component(i int, e end[Finding]) episode.Reward {
+func (s *Scorer) component(i int, e workpool.End[Finding]) episode.Reward {
 	var nothing *Unjudged
 	switch {
-	case e.how == timedOut:
+	case e.How == workpool.TimedOut:
 		return s.unscored(i, string(episode.ClassScoreTimeout), fmt.Sprintf("no judgement within %s", s.cfg.Timeout))
-	case e.how == panicked:
-		return s.unscored(i, string(episode.ClassVerifier), "panic: "+e.panicked)
-	case errors.As(e.err, &nothing):
+	case e.How == workpool.Panicked:
+		return s.unscored(i, string(episode.ClassVerifier), "panic: "+e.Panicked)
+	case errors.As(e.Err, &nothing):
 		return s.unscored(i, nothing.Reason, nothing.Detail)
-	case e.err != nil:
-		return s.unscored(i, string(episode.ClassVerifier), e.err.Error())
-	case !(e.value.Score >= 0 && e.value.Score <= 1): // also NaN
-		return s.unscored(i, string(episode.ClassVerifier), fmt.Sprintf("score %v is not from 0 to 1", e.value.Score))
+	case e.Err != nil:
+		return s.unscored(i, string(episode.ClassVerifier), e.Err.Error())
+	case !(e.Value.Score >= 0 && e.Value.Score <= 1): // also NaN
+		return s.unscored(i, string(episode.ClassVerifier), fmt.Sprintf("score %v is not from 0 to 1", e.Value.Score))
 	}
 	r := s.blank(i)
-	r.Score, r.Outcome, r.Evidence = episode.Ptr(e.value.Score), episode.Scored, clip(e.value.Evidence)
-	if e.value.Grader != "" {
-		r.Grader = e.value.Grader
+	r.Score, r.Outcome, r.Evidence = episode.Ptr(e.Value.Score), episode.Scored, clip(e.Value.Evidence)
+	if e.Value.Grader != "" {
+		r.Grader = e.Value.Grader
 	}
 	return r
 }
@@ -181,14 +182,14 @@ type Stats struct {
 
 // Stats returns the present load.
 func (s *Scorer) Stats() Stats {
-	return Stats{Workers: s.cfg.Workers, Running: s.pool.running.Load(), Abandoned: s.pool.lost.Load()}
+	return Stats{Workers: s.cfg.Workers, Running: s.pool.Running(), Abandoned: s.pool.Abandoned()}
 }
 
 // Close tells what runs to stop and waits for it, a quarter of a second at most. The error says how many gradings never
 // returned; their goroutines last as long as the process.
 func (s *Scorer) Close() error {
-	if n := s.pool.close(); n > 0 {
-		return fmt.Errorf("closing the scorer: %d abandoned gradings have not returned (each got %s to stop)", n, grace)
+	if n := s.pool.Close(); n > 0 {
+		return fmt.Errorf("closing the scorer: %d abandoned gradings have not returned (each got %s to stop)", n, workpool.Grace)
 	}
 	return nil
 }

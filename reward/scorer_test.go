@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tranche/episode"
+	"tranche/internal/workpool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -272,7 +273,7 @@ func TestEndlessGradingIsGivenUp(t *testing.T) {
 		wg.Wait()
 		for i, v := range verdicts {
 			switch {
-			case i == 13 && (v.Total != nil || v.Rewards[0].Outcome != "no_verdict: score_timeout" || took[i] != 5*time.Second+grace):
+			case i == 13 && (v.Total != nil || v.Rewards[0].Outcome != "no_verdict: score_timeout" || took[i] != 5*time.Second+workpool.Grace):
 				t.Errorf("the endless one: %+v after %s", v, took[i])
 			case i != 13 && (text(v.Total) != "1" || took[i] != 0):
 				t.Errorf("answer %d: %+v after %s", i, v, took[i])
@@ -299,7 +300,7 @@ func requireBothWorkersFree(t *testing.T, s *Scorer) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			j := start(context.Background(), s.pool, time.Minute, func(context.Context) (Finding, error) {
+			j := workpool.Start(context.Background(), s.pool, time.Minute, nil, func(context.Context) (Finding, error) {
 				if n := at.Add(1); n > most.Load() {
 					most.Store(n)
 				}
@@ -307,7 +308,7 @@ func requireBothWorkersFree(t *testing.T, s *Scorer) {
 				at.Add(-1)
 				return Finding{}, nil
 			})
-			j.wait()
+			j.Wait()
 		})
 	}
 	wg.Wait()

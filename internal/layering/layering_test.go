@@ -25,13 +25,14 @@ var mayImport = map[string][]string{
 	"sampler/taskfile":    {"episode"},
 	"inference":           {"episode"},
 	"inference/enginesim": {"episode"},
-	"action":              {"episode"},
+	"action":              {"episode", "internal/workpool"},
 	"action/sandbox":      {"episode"},
-	"reward":              {"episode"},
+	"reward":              {"episode", "internal/workpool"},
 	"storage":             {"episode"},
 	"monitor":             {"episode"},
 	"bench":               {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
 	"cmd/tranche":         {"*"},
+	"internal/workpool":   {},
 	"internal/mock":       {},
 	"internal/layering":   {},
 	"internal/interop":    {"*"}, // programs of others against this binary: tests only
@@ -42,7 +43,7 @@ var mayImport = map[string][]string{
 // owners says which packages may use a third-party module in code that ships.
 var owners = map[string][]string{
 	"github.com/sashabaranov/go-openai":        {"inference"},
-	"github.com/alitto/pond/v2":                {"action", "reward"},
+	"github.com/alitto/pond/v2":                {"internal/workpool"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"action"},
 	"github.com/expr-lang/expr":                {"action"},
 	"github.com/parquet-go/parquet-go":         {"storage"},

@@ -1,4 +1,7 @@
-package action
+// Package workpool runs work on a bounded number of workers under deadlines that really free the worker: what does not stop is
+// abandoned and counted. The tools of package action and the graders of package reward run on it. It does not order or
+// retry work and knows nothing of episodes. Open pool.go.
+package workpool
 
 import (
 	"context"
@@ -13,13 +16,13 @@ import (
 	"github.com/alitto/pond/v2"
 )
 
-// pool runs work on a bounded number of workers and never waits for work that does not end: after its limit and a short
+// Pool runs work on a bounded number of workers and never waits for work that does not end: after its limit and a short
 // grace the work is abandoned, and its worker takes the next.
 //
 // Two things are added around pond: a blocked pond submit listens to nothing but the pool, so waiting for room is done on
 // a channel of our own, which the caller's context can end; and pond's futures know no deadline, so each run is watched by
 // its worker while the work itself has its own goroutine.
-type pool struct {
+type Pool struct {
 	workers pond.Pool
 	room    chan struct{}   // holds one token for each run that waits or goes on; full = callers wait
 	base    context.Context // ends at close
@@ -32,11 +35,12 @@ type pool struct {
 	runs   sync.WaitGroup // runs taken in; only added to under mu while not closed
 }
 
-// grace is how long work may go on after it was told to stop before it is abandoned.
-const grace = 250 * time.Millisecond
+// Grace is how long work may go on after it was told to stop before it is abandoned.
+const Grace = 250 * time.Millisecond
 
-func newPool(workers, queue int) *pool {
-	p := &pool{
+// New returns a pool of so many workers, with room for `queue` more runs to wait; callers beyond that wait in Start.
+func New(workers, queue int) *Pool {
+	p := &Pool{
 		workers: pond.NewPool(workers, pond.WithQueueSize(workers+queue)),
 		room:    make(chan struct{}, workers+queue),
 	}
@@ -44,43 +48,46 @@ func newPool(workers, queue int) *pool {
 	return p
 }
 
-// how work ended.
-type how int
+// How work ended.
+type How int
 
 const (
-	finished  how = iota // it returned in time
-	panicked             // it panicked, or ended its goroutine
-	timedOut             // its limit passed first
-	cancelled            // the caller or the pool stopped first
+	Finished  How = iota // it returned in time
+	Panicked             // it panicked, or ended its goroutine
+	TimedOut             // its limit passed first
+	Cancelled            // the caller or the pool stopped first
 )
 
-// end is the outcome of one run.
-type end[T any] struct {
-	how      how
-	returned bool // value and err are what the work returned, in time or in its grace
-	value    T
-	err      error
-	panicked string // what it panicked with, and where
-	wall     time.Duration
+// End is the outcome of one run.
+type End[T any] struct {
+	How      How
+	Returned bool // value and err are what the work returned, in time or in its grace
+	Value    T
+	Err      error
+	Panicked string // what it panicked with, and where
+	Wall     time.Duration
 }
 
-// job is one run on its way.
-type job[T any] struct {
-	pool    *pool
+// Job is one run on its way.
+type Job[T any] struct {
+	pool    *Pool
 	ctx     context.Context
 	limit   time.Duration
-	after   func() // called once when the work has ended, however long after it was given up, or will never start
+	after   func() // nil, or called once when the work has ended, however long after it was given up, or will never start
 	work    func(context.Context) (T, error)
 	claimed atomic.Bool   // set by whoever decides its fate first: the worker that starts it or the caller that leaves
 	done    chan struct{} // closed by the worker once end is set
-	end     end[T]
+	end     End[T]
 }
 
-// start hands work to the pool. It waits while the queue is full, no longer than ctx. Call wait exactly once.
-func start[T any](
-	ctx context.Context, p *pool, limit time.Duration, after func(), work func(context.Context) (T, error),
-) *job[T] {
-	j := &job[T]{pool: p, ctx: ctx, limit: limit, after: after, work: work, done: make(chan struct{})}
+// Start hands work to the pool. It waits while the queue is full, no longer than ctx. Call Wait exactly once.
+func Start[T any](
+	ctx context.Context, p *Pool, limit time.Duration, after func(), work func(context.Context) (T, error),
+) *Job[T] {
+	if after == nil {
+		after = func() {}
+	}
+	j := &Job[T]{pool: p, ctx: ctx, limit: limit, after: after, work: work, done: make(chan struct{})}
 	if !p.enter(ctx) {
 		return j.refuse()
 	}
@@ -95,15 +102,15 @@ func start[T any](
 	return j
 }
 
-func (j *job[T]) refuse() *job[T] {
+func (j *Job[T]) refuse() *Job[T] {
 	j.after()
-	j.end.how = cancelled
+	j.end.How = Cancelled
 	close(j.done)
 	return j
 }
 
-// wait returns how the run ended. Work that has not started when ctx ends never starts.
-func (j *job[T]) wait() end[T] {
+// Wait returns how the run ended. Work that has not started when ctx ends never starts.
+func (j *Job[T]) Wait() End[T] {
 	select {
 	case <-j.done:
 		return j.end
@@ -111,13 +118,13 @@ func (j *job[T]) wait() end[T] {
 	}
 	if j.claimed.CompareAndSwap(false, true) && !j.settled() {
 		j.after()
-		return end[T]{how: cancelled}
+		return End[T]{How: Cancelled}
 	}
 	<-j.done // it has started: its worker returns within the grace
 	return j.end
 }
 
-func (j *job[T]) settled() bool {
+func (j *Job[T]) settled() bool {
 	select {
 	case <-j.done:
 		return true
@@ -127,14 +134,14 @@ func (j *job[T]) settled() bool {
 }
 
 // run is the worker's part: watch the work until it returns or is given up.
-func (j *job[T]) run() {
+func (j *Job[T]) run() {
 	if !j.claimed.CompareAndSwap(false, true) {
 		return
 	}
 	defer close(j.done)
 	if j.ctx.Err() != nil || j.pool.base.Err() != nil {
 		j.after()
-		j.end.how = cancelled
+		j.end.How = Cancelled
 		return
 	}
 	j.pool.running.Add(1)
@@ -145,24 +152,24 @@ func (j *job[T]) run() {
 
 	began := time.Now()
 	j.end = j.watch(ctx)
-	j.end.wall = time.Since(began)
-	if j.end.how != panicked && ctx.Err() != nil {
-		j.end.how = timedOut
+	j.end.Wall = time.Since(began)
+	if j.end.How != Panicked && ctx.Err() != nil {
+		j.end.How = TimedOut
 		if j.ctx.Err() != nil || j.pool.base.Err() != nil {
-			j.end.how = cancelled
+			j.end.How = Cancelled
 		}
 	}
 }
 
 // watch starts the work and returns its end, or an empty end when it outlives ctx by more than the grace.
-func (j *job[T]) watch(ctx context.Context) end[T] {
-	ends := make(chan end[T], 1)
+func (j *Job[T]) watch(ctx context.Context) End[T] {
+	ends := make(chan End[T], 1)
 	var over atomic.Bool // set by whoever comes first: the work when it ends, the worker when it gives up
 	go func() {
-		e := end[T]{how: panicked, panicked: "it ended its goroutine"}
+		e := End[T]{How: Panicked, Panicked: "it ended its goroutine"}
 		defer func() {
 			if v := recover(); v != nil {
-				e.panicked = fmt.Sprintf("%v%s", v, panicPlace())
+				e.Panicked = fmt.Sprintf("%v%s", v, panicPlace())
 			}
 			j.after()
 			ends <- e
@@ -170,15 +177,15 @@ func (j *job[T]) watch(ctx context.Context) end[T] {
 				j.pool.lost.Add(-1)
 			}
 		}()
-		e.value, e.err = j.work(ctx)
-		e.how, e.returned = finished, true
+		e.Value, e.Err = j.work(ctx)
+		e.How, e.Returned = Finished, true
 	}()
 	select {
 	case e := <-ends:
 		return e
 	case <-ctx.Done():
 	}
-	patience := time.NewTimer(grace)
+	patience := time.NewTimer(Grace)
 	defer patience.Stop()
 	select {
 	case e := <-ends:
@@ -190,7 +197,7 @@ func (j *job[T]) watch(ctx context.Context) end[T] {
 		j.pool.lost.Add(-1)
 		return <-ends
 	}
-	return end[T]{}
+	return End[T]{}
 }
 
 // panicPlace names the line that panicked, " at file.go:12"; called while recovering.
@@ -212,7 +219,7 @@ func panicPlace() string {
 }
 
 // enter takes a place in the pool, waiting for one until ctx or the pool ends.
-func (p *pool) enter(ctx context.Context) bool {
+func (p *Pool) enter(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -233,15 +240,15 @@ func (p *pool) enter(ctx context.Context) bool {
 	return true
 }
 
-func (p *pool) leave() {
+func (p *Pool) leave() {
 	<-p.room
 	p.runs.Done()
 }
 
-// close lets no new run in, tells those that go on to stop and waits until they have ended or were abandoned, which takes
+// Close lets no new run in, tells those that go on to stop and waits until they have ended or were abandoned, which takes
 // the grace at most. It reports how many were left going on; calling it again is harmless. The pond pool is not stopped:
 // an idle one holds no goroutine, and its Stop runs on a pool that the whole process shares.
-func (p *pool) close() (abandoned int64) {
+func (p *Pool) Close() (abandoned int64) {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
@@ -249,3 +256,12 @@ func (p *pool) close() (abandoned int64) {
 	p.runs.Wait()
 	return p.lost.Load()
 }
+
+// Running is the number of runs that go on and are waited for.
+func (p *Pool) Running() int64 { return p.running.Load() }
+
+// Waiting is the number of runs taken in that have not begun.
+func (p *Pool) Waiting() int64 { return max(0, int64(len(p.room))-p.Running()) }
+
+// Abandoned is the number of runs given up that still go on.
+func (p *Pool) Abandoned() int64 { return p.lost.Load() }
