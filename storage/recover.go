@@ -141,7 +141,7 @@ func (w *Writer) loadOrBegin() error {
 			return fmt.Errorf("open run directory: %w", err)
 		}
 		if len(entries) > 0 {
-			return fmt.Errorf("%s: %w: %s is missing though %s has files", w.cfg.Dir, ErrDamaged, manifestName, folder)
+			return fmt.Errorf("%w: %s is missing though %s has files", ErrDamaged, filepath.Join(w.cfg.Dir, manifestName), folder)
 		}
 	}
 	w.published = Manifest{SchemaVersion: SchemaVersion, Parts: []Part{}, Failures: []Part{}}
@@ -196,9 +196,9 @@ func checkFiles(fsys fileSystem, dir string, m Manifest) error {
 		info, err := fsys.Stat(filepath.Join(dir, filepath.FromSlash(p.Path)))
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%w: %s: %s is listed in the manifest: %w", ErrDamaged, dir, p.Path, err))
+			errs = append(errs, fmt.Errorf("%w: %s is listed in the manifest: %w", ErrDamaged, filepath.Join(dir, filepath.FromSlash(p.Path)), err))
 		case info.Size() != p.Bytes:
-			errs = append(errs, fmt.Errorf("%w: %s: %s has %d bytes, the manifest says %d", ErrDamaged, dir, p.Path, info.Size(), p.Bytes))
+			errs = append(errs, fmt.Errorf("%w: %s has %d bytes, the manifest says %d", ErrDamaged, filepath.Join(dir, filepath.FromSlash(p.Path)), info.Size(), p.Bytes))
 		}
 	}
 	return errors.Join(errs...)
@@ -339,22 +339,23 @@ func (w *Writer) countFailure(k key, d digest) {
 }
 
 func (w *Writer) eachDigest(p Part, do func(key, digest)) error {
-	f, err := w.fs.Open(filepath.Join(w.cfg.Dir, filepath.FromSlash(p.Path)))
+	name := filepath.Join(w.cfg.Dir, filepath.FromSlash(p.Path))
+	f, err := w.fs.Open(name)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", p.Path, err)
+		return fmt.Errorf("read %s: %w", name, err)
 	}
 	defer f.Close()
-	return digests(f, p, do)
+	return digests(f, name, do)
 }
 
 // digests reads the few columns of a part that books and summaries need.
-func digests(f file, p Part, do func(key, digest)) error {
+func digests(f file, name string, do func(key, digest)) error {
 	pf, err := openParquet(f)
 	if err == nil {
 		err = eachRow(pf, func(d *digest) error { do(keyOf(d.EpisodeID), *d); return nil })
 	}
 	if err != nil {
-		return fmt.Errorf("%w: read %s: %w", ErrDamaged, p.Path, err)
+		return fmt.Errorf("%w: read %s: %w", ErrDamaged, name, err)
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ func (r *Run) Manifest() (Manifest, error) { return loadManifest(r.fs, r.dir) }
 var errStop = errors.New("stopped")
 
 // Rows yields every row once: parts, then failures, then what is in the journal only, incomplete groups included. Rows that
-// a writer adds meanwhile are yielded too, as long as the iteration runs. A yielded row is the caller's. The first error
-// ends the iteration; the row is nil then.
+// a writer adds meanwhile are yielded too, as long as the iteration runs. A yielded row is the caller's. An error ends the
+// iteration; the row is nil then. ErrDamaged comes after all rows that can be read in spite of it.
 func (r *Run) Rows() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		w := walk[Row]{run: r, seen: map[key]struct{}{}, id: func(row *Row) string { return row.EpisodeID },
@@ -90,7 +90,7 @@ func (w *walk[T]) all() error {
 			return err
 		}
 		err = w.once(m, read)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged) {
 			return err
 		}
 		after, merr := w.run.Manifest()
@@ -98,7 +98,7 @@ func (w *walk[T]) all() error {
 			return merr
 		}
 		if after.Generation == m.Generation {
-			return err // nil, or a file that really is missing
+			return err // nil, or files that really are missing or damaged
 		}
 	}
 }
@@ -117,27 +117,36 @@ func (w *walk[T]) once(m Manifest, read map[string]bool) error {
 	if err != nil {
 		return err
 	}
+	var broken []error // the parts after a damaged one are read all the same
 	for _, p := range m.files() {
 		if read[p.Path] {
 			continue
 		}
-		if err := w.part(p, journal); err != nil {
+		switch err := w.part(p, journal); {
+		case err == nil:
+			read[p.Path] = true
+		case errors.Is(err, ErrDamaged):
+			broken = append(broken, err)
+		default:
 			return err
 		}
-		read[p.Path] = true
 	}
-	return w.journal(journal)
+	return errors.Join(append(broken, w.journal(journal))...)
 }
 
 func (w *walk[T]) part(p Part, journal map[key]record) error {
-	f, err := w.run.fs.Open(filepath.Join(w.run.dir, filepath.FromSlash(p.Path)))
+	path := filepath.Join(w.run.dir, filepath.FromSlash(p.Path))
+	f, err := w.run.fs.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s is listed in the manifest: %w", ErrDamaged, path, err)
+	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	pf, err := openParquet(f)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	err = eachRow(pf, func(row *T) error {
 		k := keyOf(w.id(row))
@@ -147,7 +156,7 @@ func (w *walk[T]) part(p Part, journal map[key]record) error {
 		return w.visit(k, row)
 	})
 	if err != nil && !errors.Is(err, errStop) {
-		return fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	return err
 }
@@ -329,13 +338,16 @@ func (r *Run) findInJournal(m Manifest, prefix string) ([]hit, error) {
 func (r *Run) findInPart(p Part, prefix string) ([]hit, error) {
 	path := filepath.Join(r.dir, filepath.FromSlash(p.Path))
 	f, err := r.fs.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s is listed in the manifest: %w", ErrDamaged, path, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	pf, err := openParquet(f)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	var hits []hit
 	at := int64(0)
@@ -347,7 +359,7 @@ func (r *Run) findInPart(p Part, prefix string) ([]hit, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, p.Path, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	return hits, nil
 }

@@ -487,3 +487,48 @@ func TestFind(t *testing.T) {
 		t.Errorf("ambiguous: %v", err)
 	}
 }
+
+// Damage in one part hides none of the rows elsewhere, and is told after them, by the file's name.
+func TestRowsPastADamagedPartAreRead(t *testing.T) {
+	for name, harm := range map[string]func(path string) error{
+		"cut short": func(path string) error { return os.Truncate(path, 100) },
+		"gone":      os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			m := made{run: "r"}
+			w := mustOpen(t, testConfig(dir))
+			for i := range 3 {
+				mustWrite(t, w, m.episode(i, 0))
+				if err := w.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mustClose(t, w)
+			run, err := OpenRun(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken := filepath.Join(dir, "parts", "part-00000.parquet")
+			if err := harm(broken); err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			var damage error
+			for row, err := range run.Rows() {
+				if damage = err; err == nil {
+					ids = append(ids, row.EpisodeID)
+				}
+			}
+			if want := []string{m.episode(1, 0).ID, m.episode(2, 0).ID}; !reflect.DeepEqual(ids, want) {
+				t.Errorf("rows %v, want %v", ids, want)
+			}
+			_, found := run.Find(m.episode(0, 0).ID)
+			for how, err := range map[string]error{"Rows": damage, "Find": found} {
+				if !errors.Is(err, ErrDamaged) || !strings.Contains(fmt.Sprint(err), broken) {
+					t.Errorf("%s: %v", how, err)
+				}
+			}
+		})
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -143,6 +144,9 @@ type helpShown struct{}
 func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
 	c := &cli{}
 	parser, err := a.parser(c)
+	if err == nil {
+		hideFlags(parser, "resume", "out", "dry-run", "name")
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("build the command line: %w", err)
 	}
@@ -204,6 +208,17 @@ func (a *app) parser(c *cli) (*kong.Kong, error) {
 			{Key: "files", Title: "How the dataset is written"},
 		}),
 	)
+}
+
+// hideFlags keeps flags that a command shares with another, and refuses, out of its help.
+func hideFlags(parser *kong.Kong, command string, names ...string) {
+	for _, node := range parser.Model.Children {
+		for _, flag := range node.Flags {
+			if node.Name == command && slices.Contains(names, flag.Name) {
+				flag.Hidden = true
+			}
+		}
+	}
 }
 
 // helpWithCodes is kong's help with the exit codes below it on the top page.

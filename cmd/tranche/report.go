@@ -21,7 +21,7 @@ type document struct {
 // report is the result of run, resume and view; as text, it is the summary a person reads. Counts of the dataset are of
 // everything on disk, those of the session of this invocation alone.
 type report struct {
-	State   string `json:"state"` // complete, incomplete, running
+	State   string `json:"state"` // complete, incomplete, damaged
 	Ended   string `json:"ended"` // why the session ended; "" when it played everything
 	RunID   string `json:"run_id"`
 	Dir     string `json:"dir"`
@@ -70,7 +70,7 @@ type files struct {
 	Parts    string `json:"parts"`
 	Failures string `json:"failures"`
 	Manifest string `json:"manifest"`
-	Summary  string `json:"summary"`
+	Summary  string `json:"summary,omitempty"` // absent while there is none
 }
 
 type skippedRows struct {
@@ -83,6 +83,7 @@ type skippedRows struct {
 const (
 	stateComplete   = "complete"
 	stateIncomplete = "incomplete"
+	stateDamaged    = "damaged" // files are missing or broken; only what can be read is counted
 )
 
 func filesIn(dir string) files {
@@ -119,6 +120,8 @@ func (r *report) text(colour bool) string {
 
 func (r *report) headline() string {
 	switch {
+	case r.State == stateDamaged:
+		return "damaged; only the rows that can be read are counted"
 	case r.State == stateComplete && r.Dataset.Failed > 0:
 		return "finished, some episodes failed"
 	case r.State == stateComplete:
@@ -281,7 +284,10 @@ func (r *report) flagsText(p *printer) {
 const embeddedText = "embedded simulated engine"
 
 func (r *report) nextText(p *printer) {
-	p.line("  files      %s (the dataset), %s (rows that failed), %s", r.Files.Parts, r.Files.Failures, r.Files.Summary)
+	p.line("  files      %s (the dataset), %s (rows that failed)%s", r.Files.Parts, r.Files.Failures, label(", ", r.Files.Summary))
+	if r.State == stateDamaged {
+		return
+	}
 	p.line("next:")
 	if r.Left > 0 {
 		p.line("  %s resume %s", r.program, quoted(r.Dir))

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,6 +26,9 @@ func (runCmd) Help() string {
 func (c *runCmd) do(ctx context.Context, a *app, given map[string]bool) error {
 	set, err := c.settings(given)
 	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	if err := notAFile(set.Out, "-o: expected a directory, a new one or that of the run to go on with"); err != nil {
 		return withCode(codeUsage, err)
 	}
 	return newSession(a, set).start(ctx)
@@ -122,12 +128,18 @@ func (resumeCmd) Help() string {
 
 func (c *resumeCmd) do(ctx context.Context, a *app, given map[string]bool) error {
 	a.quiet = c.Quiet
+	if given["out"] || given["dry-run"] || given["name"] {
+		return withCode(codeUsage, errors.New("resume: --out, --name and --dry-run make no sense here: the run has its directory, and it goes on at once"))
+	}
+	if err := notAFile(c.Dir, "expected a run directory"); err != nil {
+		return withCode(codeRefused, err)
+	}
 	old, ok, err := readRunFile(c.Dir)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return withCode(codeRefused, fmt.Errorf("%s: holds no %s: it is no run directory", c.Dir, runFileName))
+		return noRun(a, c.Dir)
 	}
 	set := old.Settings
 	overlay(&set, &c.Settings, given)
@@ -138,9 +150,6 @@ func (c *resumeCmd) do(ctx context.Context, a *app, given map[string]bool) error
 		if k.scope == scopeSession {
 			set.field(k).Set(c.Settings.field(k))
 		}
-	}
-	if given["out"] || given["dry-run"] {
-		return withCode(codeUsage, errors.New("resume: --out and --dry-run make no sense here"))
 	}
 	if err := set.check(); err != nil {
 		return withCode(codeUsage, err)
@@ -173,4 +182,33 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 	}
 	defer s.fleet.close()
 	return s.play(ctx)
+}
+
+// notAFile refuses a path that is, or goes through, something that is no directory; a path that leads nowhere is fine.
+func notAFile(path, expected string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: %s; a part of this path is a file", path, expected)
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%s: %s; this is a file", path, expected)
+	}
+	return nil
+}
+
+// noRun is the error for a directory in which no run was started.
+func noRun(a *app, dir string) error {
+	what := "holds no " + runFileName + ": no run was started here"
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		what = "there is no such directory"
+	}
+	return withCode(codeRefused, fmt.Errorf("%s: %s; start it with `%s run … -o %s`", dir, what, a.program, quoted(dir)))
+}
+
+// damaged says what can be done about files that were published and are not there as they were any more.
+func damaged(a *app, dir string, err error) error {
+	return withCode(codeDisk, fmt.Errorf("%w\nrestore the file from a copy, or start a new run: %s run -c %s -o NEWDIR", err, a.program, quoted(filepath.Join(dir, runFileName))))
 }

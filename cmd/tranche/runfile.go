@@ -139,7 +139,7 @@ func refuseChanges(dir string, list []change) error {
 
 // refuseEdited is the error for a file that no longer says what the run was started with. Comparing the settings themselves is
 // not enough: an edited file would be compared with itself.
-func (r *runFile) refuseEdited(dir string) error {
+func (r *runFile) refuseEdited(dir, program string) error {
 	digest := digestOf(identity(&r.Settings, r.TasksDigest, modelsOf(&r.Settings)))
 	if digest == r.Digest && r.RunID == runIDOf(digest) {
 		return nil
@@ -151,7 +151,7 @@ func (r *runFile) refuseEdited(dir string) error {
 	if now := versionText(); r.Version != now {
 		f.add("  (or it is of another version: %s wrote it, this is %s)", r.Version, now)
 	}
-	f.add("restore %s as it was written, or start a new run with the new settings: tranche run -c %s -o DIR", path, quoted(path))
+	f.add("restore %s as it was written, or start a new run with the new settings: %s run -c %s -o NEWDIR", path, program, quoted(path))
 	return withCode(codeRefused, f.err())
 }
 

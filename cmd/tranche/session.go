@@ -244,8 +244,24 @@ func (s *session) openFleet(ctx context.Context) (err error) {
 	}
 	if s.fleet, err = openFleet(ctx, s.a, &s.set, answers); err == nil {
 		s.fleet.describe(s.a)
+		s.tellOtherModels()
 	}
 	return err
+}
+
+// tellOtherModels says that rows which name a model of their own are answered by the run's.
+func (s *session) tellOtherModels() {
+	ours := s.fleet.models()
+	rows, others := int64(0), []string{}
+	for _, name := range slices.Sorted(mapKeys(s.tasks.Models)) {
+		if !slices.Contains(ours, name) {
+			rows += s.tasks.Models[name]
+			others = append(others, name)
+		}
+	}
+	if rows > 0 {
+		s.a.notice("%d rows name another model in body.model (%s); this run's model answers them: %s", rows, short(joined(others), 120), joined(slices.Compact(slices.Sorted(slices.Values(ours)))))
+	}
 }
 
 // maxAnswers bounds the questions the embedded engine is told the answers of, bytes.
@@ -311,7 +327,7 @@ func (s *session) resolveModels() {
 
 // accept refuses a run whose results the settings or tasks would change, or whose run.yaml was changed itself.
 func (s *session) accept(old *runFile) error {
-	if err := old.refuseEdited(s.dir); err != nil {
+	if err := old.refuseEdited(s.dir, s.a.program); err != nil {
 		return err
 	}
 	was := identity(&old.Settings, old.TasksDigest, modelsOf(&old.Settings))
@@ -340,6 +356,11 @@ func (s *session) openStorage() (err error) {
 	switch {
 	case errors.Is(err, storage.ErrLocked), errors.Is(err, storage.ErrNotRun):
 		return withCode(codeRefused, err)
+	case errors.Is(err, storage.ErrDamaged):
+		if _, closed := storage.OpenRun(s.dir); closed == nil {
+			err = fmt.Errorf("%w\n`%s view %s` shows what can still be read", err, s.a.program, quoted(s.dir))
+		}
+		return damaged(s.a, s.dir, err)
 	case err != nil:
 		return withCode(codeDisk, err)
 	}

@@ -60,7 +60,7 @@ type Settings struct {
 	MinUseful        int      `default:"8" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Least room for an answer that is worth a call; with less the episode ends as context_full. Default: ${default} tokens."`
 	Logprobs         bool     `default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for the sampled tokens' log-probabilities. Default: on."`
 	TokenIDs         bool     `name:"token-ids" default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for token ids, where the server gives them. Default: on."`
-	ExtraBody        Object   `placeholder:"JSON" group:"sampling" scope:"result" help:"JSON object of more request fields; they win over the ones above. Default: none."`
+	ExtraBody        Object   `placeholder:"JSON" group:"sampling" scope:"result" help:"JSON object of more request fields. They win over the ones above. Not taken: messages, model, tools, stream, n and max_tokens (use the keys of their own); a max_tokens in an endpoint's own extra-body only lowers the limit. Default: none."`
 
 	// Tools and rewards.
 	Tools          []string      `sep:"none" placeholder:"NAME" group:"tools" scope:"result" help:"Built-in tool every task is offered (calculator, submit); may be repeated. Default: what each task names."`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,44 +33,64 @@ const defaultShown = 3
 
 func (c *viewCmd) do(ctx context.Context, a *app) error {
 	if c.Limit < 0 {
-		return withCode(codeUsage, fmt.Errorf("--limit: expected 1 or more, found %d", c.Limit))
+		return withCode(codeUsage, fmt.Errorf("--limit: expected 0 or more, found %d", c.Limit))
 	}
-	run, err := storage.OpenRun(c.Dir)
+	run, err := c.open(a)
 	if err != nil {
-		if errors.Is(err, storage.ErrNotRun) {
-			return withCode(codeRefused, err)
-		}
-		return withCode(codeDisk, err)
+		return err
 	}
 	if c.Episode == "" && !c.Failed && !c.Best && !c.Worst && c.Limit == 0 {
 		return c.summary(ctx, a, run)
 	}
-	rows, err := c.pick(ctx, run)
-	if err != nil {
+	rows, err := c.pick(ctx, a, run)
+	if err != nil && !errors.Is(err, storage.ErrDamaged) {
 		return err
 	}
-	return c.show(a, rows)
+	return errors.Join(c.show(a, rows), err) // what can be read, and then what cannot
+}
+
+func (c *viewCmd) open(a *app) (*storage.Run, error) {
+	if err := notAFile(c.Dir, "expected a run directory"); err != nil {
+		return nil, withCode(codeRefused, err)
+	}
+	run, err := storage.OpenRun(c.Dir)
+	switch {
+	case errors.Is(err, storage.ErrNotRun):
+		if _, began, _ := readRunFile(c.Dir); began {
+			return nil, damaged(a, c.Dir, fmt.Errorf("%w: without it nobody can tell which files count", err))
+		}
+		return nil, noRun(a, c.Dir)
+	case errors.Is(err, storage.ErrDamaged):
+		return nil, damaged(a, c.Dir, err)
+	}
+	return run, withCode(codeDisk, err)
 }
 
 // summary counts every row there is, in parts and in the journal.
 func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	var sum storage.Summary
-	err := eachRow(ctx, run, func(r *storage.Row) { sum.Add(r) })
-	if err != nil {
-		return err
+	broken := c.eachRow(ctx, a, run, func(r *storage.Row) { sum.Add(r) })
+	if broken != nil && !errors.Is(broken, storage.ErrDamaged) {
+		return broken
 	}
 	r, err := c.report(a, sum)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return a.printJSON(document{sum, r})
+	if broken != nil {
+		r.State, r.Command = stateDamaged, ""
 	}
-	return a.print(r.text(a.colour))
+	if c.JSON {
+		return errors.Join(a.printJSON(document{sum, r}), broken)
+	}
+	return errors.Join(a.print(r.text(a.colour)), broken)
 }
 
 func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir), program: a.program}
+	if _, err := os.Stat(r.Files.Summary); err != nil {
+		r.Files.Summary = "" // written at the end of a session
+	}
 	file, ok, err := readRunFile(c.Dir)
 	if err != nil {
 		return nil, err
@@ -94,10 +115,12 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	return r, nil
 }
 
-// eachRow walks all rows; a canceled context ends it.
-func eachRow(ctx context.Context, run *storage.Run, do func(*storage.Row)) error {
+// eachRow walks all rows; a canceled context ends it. Damage is told after all rows that can be read.
+func (c *viewCmd) eachRow(ctx context.Context, a *app, run *storage.Run, do func(*storage.Row)) error {
 	for row, err := range run.Rows() {
 		switch {
+		case errors.Is(err, storage.ErrDamaged):
+			return damaged(a, c.Dir, err)
 		case err != nil:
 			return withCode(codeDisk, err)
 		case ctx.Err() != nil:
@@ -109,12 +132,14 @@ func eachRow(ctx context.Context, run *storage.Run, do func(*storage.Row)) error
 }
 
 // pick returns the rows to show.
-func (c *viewCmd) pick(ctx context.Context, run *storage.Run) ([]*storage.Row, error) {
+func (c *viewCmd) pick(ctx context.Context, a *app, run *storage.Run) ([]*storage.Row, error) {
 	if c.Episode != "" {
 		row, err := run.Find(c.Episode)
 		switch {
 		case errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrAmbiguous):
 			return nil, withCode(codeUsage, err)
+		case errors.Is(err, storage.ErrDamaged):
+			return nil, damaged(a, c.Dir, err)
 		case err != nil:
 			return nil, withCode(codeDisk, err)
 		}
@@ -124,7 +149,7 @@ func (c *viewCmd) pick(ctx context.Context, run *storage.Run) ([]*storage.Row, e
 	if top.limit == 0 {
 		top.limit = defaultShown
 	}
-	err := eachRow(ctx, run, func(r *storage.Row) {
+	err := c.eachRow(ctx, a, run, func(r *storage.Row) {
 		if c.wanted(r) {
 			top.add(r)
 		}
@@ -179,6 +204,17 @@ func (s *selection) add(r *storage.Row) {
 	s.rows = s.rows[:min(len(s.rows), s.limit)]
 }
 
+// nothing says what there is none of.
+func (c *viewCmd) nothing() string {
+	switch {
+	case c.Failed:
+		return "no failed episodes"
+	case c.Best, c.Worst:
+		return "no episode has a reward"
+	}
+	return "no episodes yet"
+}
+
 func (c *viewCmd) show(a *app, rows []*storage.Row) error {
 	if c.JSON {
 		if rows == nil {
@@ -188,7 +224,7 @@ func (c *viewCmd) show(a *app, rows []*storage.Row) error {
 		return a.printJSON(map[string]any{"episodes": rows})
 	}
 	if len(rows) == 0 {
-		return a.print("no such episode: nothing to show\n")
+		return a.print(c.nothing() + "\n")
 	}
 	var b strings.Builder
 	for _, r := range rows {

@@ -47,8 +47,9 @@ func (b *builder) batch() {
 		b.tools("body.tools", raw)
 	}
 	if raw, ok := take(body, "model"); ok {
-		if _, ok := b.text("body.model", raw); ok {
+		if name, ok := b.text("body.model", raw); ok {
 			b.extra["model"] = raw
+			tally(b.p.models, name)
 		}
 	}
 	b.params(body)

@@ -26,6 +26,9 @@ type Report struct {
 	// Ignored counts fields of messages and request bodies that have no meaning here and are not sent, by name. Their columns are
 	// kept in Task.Extra. At most 100 names.
 	Ignored map[string]int64
+
+	// Models counts the batch rows that name a model, by its name; the run's own model answers them all. At most 100 names.
+	Models map[string]int64
 }
 
 // Bad counts and lists skipped rows. One row may have several faults.
@@ -124,6 +127,7 @@ func (c *checker) good(t *episode.Task) {
 func (c *checker) report(s *scanner) Report {
 	rep := c.rep
 	rep.Rows, rep.Bytes, rep.Duplicates, rep.SHA256, rep.Ignored = s.rows, s.bytes, s.duplicates, s.sum(), s.parse.ignored
+	rep.Models = s.parse.models
 	return rep
 }
 

@@ -11,11 +11,13 @@ import (
 	"tranche/episode"
 )
 
-// parser turns rows into tasks. It keeps no state between rows but the count of ignored fields.
+// parser turns rows into tasks. It keeps no state between rows but the counts of ignored fields and of
+// the models that batch rows name.
 type parser struct {
 	format  Format
 	tpl     templates
 	ignored map[string]int64
+	models  map[string]int64
 }
 
 func newParser(cfg Config) (*parser, error) {
@@ -23,7 +25,7 @@ func newParser(cfg Config) (*parser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &parser{format: cfg.format(), tpl: tpl, ignored: map[string]int64{}}, nil
+	return &parser{format: cfg.format(), tpl: tpl, ignored: map[string]int64{}, models: map[string]int64{}}, nil
 }
 
 // idField names where ids come from, for messages.
@@ -37,10 +39,15 @@ func (p *parser) idField() string {
 	return "id"
 }
 
-// ignore counts a field that is not sent. The cap keeps a file with made-up names in every row from growing the map.
+// ignore counts a field that is not sent.
 func (p *parser) ignore(field string) {
-	if _, known := p.ignored[field]; known || len(p.ignored) < 100 {
-		p.ignored[field]++
+	tally(p.ignored, field)
+}
+
+// tally counts a name. The cap keeps a file with made-up names in every row from growing the map.
+func tally(counts map[string]int64, name string) {
+	if _, known := counts[name]; known || len(counts) < 100 {
+		counts[name]++
 	}
 }
 
@@ -262,6 +269,7 @@ func (b *builder) prompt() {
 	prompt, isPrompt := b.cols["prompt"]
 	isPrompt = isPrompt && first(prompt) != 'n'
 	messages, isMessages := b.cols["messages"]
+	nullPrompt, nullMessages := first(prompt) == 'n', first(messages) == 'n'
 	isMessages = isMessages && first(messages) != 'n'
 	delete(b.cols, "prompt")
 	delete(b.cols, "messages")
@@ -272,6 +280,10 @@ func (b *builder) prompt() {
 		b.promptColumn(prompt)
 	case isMessages:
 		b.messages("messages", messages)
+	case nullPrompt:
+		b.fault("prompt", "is null; expected a string or a list of messages")
+	case nullMessages:
+		b.fault("messages", "is null; expected a list of messages")
 	default:
 		b.fault("prompt", "missing, and so is \"messages\"; expected one of them, or a prompt template over the columns: %s", b.names())
 	}
