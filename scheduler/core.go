@@ -153,6 +153,9 @@ func (c *Core) Offer(r Request, now Time) {
 		l = c.meet(r)
 	}
 	w.life, l.bound = l, r.Turns
+	if !l.inside {
+		l.single, l.prompt = l.turns == 0 && r.Turns == 1, r.Prompt
+	}
 	c.acted(l, now)
 	if w.held = l.inside; w.held {
 		c.replan(l, c.planFor(w))
@@ -177,6 +180,9 @@ func (c *Core) meet(r Request) *life {
 
 // planFor projects the memory of the call's episode.
 func (c *Core) planFor(w *call) plan {
+	if w.life.single {
+		return plan{}
+	}
 	return c.future.plan(w.life.domain, w.life.turns, w.Prompt+c.expected(w), w.Turns, c.rules.Overhead)
 }
 
@@ -361,6 +367,9 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 	c.future.reach(l.domain, l.turns, x-l.context)
 	l.context = x
 	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
+	if l.single {
+		return
+	}
 	c.replan(l, c.future.plan(l.domain, l.turns, x+grown, max(w.Turns-1, 0), c.rules.Overhead))
 }
 

@@ -88,8 +88,16 @@ func (w *world) offer(id string) {
 	w.pending++
 	w.core.Offer(Request{
 		Ticket: w.tickets, Episode: id, Group: "g" + id[:1], Cell: episode.Cell{DataSource: id[:1]}, Prompt: 1 + w.rnd.IntN(400), Exact: w.rnd.IntN(2) == 0,
-		Want: w.rnd.IntN(200), MinUseful: w.rnd.IntN(16),
+		Want: w.rnd.IntN(200), MinUseful: w.rnd.IntN(16), Turns: w.calls(id), GroupSize: 1 + w.rnd.IntN(4),
 	}, w.now)
+}
+
+// calls is what the client knows of how many calls an episode may still make: of some nothing, of some that it is one.
+func (w *world) calls(id string) int {
+	if id[0] == 'a' {
+		return w.left[id]
+	}
+	return 0
 }
 
 func (w *world) nextActor() (id string, until Time, ok bool) {
@@ -219,7 +227,7 @@ func TestLaws(t *testing.T) {
 			w.fatal(t, "the core still holds %d waiting, %d known calls", waiting, len(w.core.calls))
 		}
 		for _, r := range w.core.replicas {
-			if r.inside != 0 || len(r.members) != 0 || r.sum != (plan{}) {
+			if r.inside != 0 || len(r.members) != 0 || r.sum != (plan{}) || r.singles != (singles{}) {
 				w.fatal(t, "%s still counts %d episodes, %v", r.Name, r.inside, r.sum)
 			}
 		}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"container/heap"
+	"math"
 
 	"tranche/bucketing"
 )
@@ -23,6 +24,9 @@ type life struct {
 	kind              string // of the action it is in
 	acting            bool
 	since             Time // acting since
+	entered           Time // inside since
+	single            bool // one call is all it makes: counted in replica.singles, its plan is nought
+	prompt            int  // of that call, tokens
 	holds             int  // counts its actions, so that an old alarm is known as one
 }
 
@@ -169,6 +173,37 @@ func (p *plan) peakWith(q plan) float64 {
 	return most
 }
 
+// singles is the memory of episodes of one call on a replica. Their contexts grow while they run, and the short ones leave first,
+// so what they need is projected from how far they have come.
+type singles struct {
+	n       int
+	prompts int  // tokens
+	entered Time // sum of their launch times
+}
+
+func (s *singles) add(l *life, entered Time, sign int) {
+	if l.single {
+		s.n += sign
+		s.prompts += sign * l.prompt
+		s.entered += Time(sign) * entered
+	}
+}
+
+// peak is the most memory the singles are expected to need from now on, one more with such a prompt among them (negative = none
+// more). With answers of mean e tokens that end at random, after h more tokens each exp(-h/e) of them still run and hold what
+// they hold now and h more.
+func (s singles) peak(prompt int, e, rate float64, now Time) float64 {
+	n, held := float64(s.n), float64(s.prompts)+rate*(Time(s.n)*now-s.entered).Seconds()
+	if prompt >= 0 {
+		n, held = n+1, held+float64(prompt)
+	}
+	most := held
+	for _, h := range [...]float64{0.25, 0.5, 0.75, 1, 1.5} {
+		most = max(most, math.Exp(-h)*(held+n*h*e))
+	}
+	return most
+}
+
 // enter counts the life at replica i by its plan.
 func (c *Core) enter(l *life, i int) {
 	if l.inside && l.replica == i {
@@ -176,12 +211,13 @@ func (c *Core) enter(l *life, i int) {
 	}
 	c.exit(l)
 	l.warm = l.warm && l.replica == i
-	l.replica, l.inside = i, true
+	l.replica, l.inside, l.entered = i, true, c.now
 	c.admissions++
 	l.seq = c.admissions
 	r := c.replicas[i]
 	r.inside++
 	r.sum.add(l.plan, 1)
+	r.singles.add(l, c.now, 1)
 	r.members = append(r.members, l)
 }
 
@@ -194,6 +230,7 @@ func (c *Core) exit(l *life) {
 	l.inside = false
 	r.inside--
 	r.sum.add(l.plan, -1)
+	r.singles.add(l, l.entered, -1)
 	if r.inside == 0 {
 		r.sum = plan{} // no rounding is carried on
 	}

@@ -19,6 +19,7 @@ type replica struct {
 	inside            int     // episodes whose memory is counted here
 	members           []*life // them
 	sum               plan    // of their plans
+	singles           singles // those of one call
 	theta             float64 // share of what it holds that may be projected
 	scale             float64 // what it holds, relative to what we were told; corrected by trim and Observe
 	probed            bool    // a held context was lost once
@@ -92,7 +93,20 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 	if w.Turns == 1 {
 		share = min(share, c.rules.ThetaSingle)
 	}
-	return r.inside == 0 || r.sum.peakWith(l.plan) <= share*c0
+	return r.inside == 0 || c.need(r, w) <= share*c0
+}
+
+// need is the most memory the episodes on r, the call's among them, are projected to need, tokens.
+func (c *Core) need(r *replica, w *call) float64 {
+	prompt := -1
+	if w.life.single {
+		prompt = w.Prompt
+	}
+	need := r.sum.peakWith(w.life.plan)
+	if prompt >= 0 || r.singles.n > 0 {
+		need += r.singles.peak(prompt, float64(c.expected(w)), c.answers.rate, c.now)
+	}
+	return need
 }
 
 // ready says whether r may be sent anything now.
@@ -112,7 +126,7 @@ func (r *replica) ready(now Time) bool {
 func (r *replica) fill() float64 {
 	f := 0.0
 	if r.Capacity.KVTokens > 0 {
-		f = r.sum.peakWith(plan{}) / float64(r.Capacity.KVTokens)
+		f = (r.sum.peakWith(plan{}) + float64(r.singles.prompts+256*r.singles.n)) / float64(r.Capacity.KVTokens)
 	}
 	if r.MaxCalls > 0 {
 		f = max(f, float64(r.running)/float64(r.MaxCalls))
