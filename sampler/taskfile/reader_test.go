@@ -278,6 +278,18 @@ func TestIgnoredFieldsAreCounted(t *testing.T) {
 	}
 }
 
+// What a check tells of tools and models, wherever in the file they are.
+func TestToolsAndModelsAreCounted(t *testing.T) {
+	batch := func(id, body string) string {
+		return `{"custom_id":"` + id + `","method":"POST","url":"/v1/chat/completions","body":{` + body + `"messages":[{"role":"user","content":"hi"}]}}` + "\n"
+	}
+	text := `{"prompt":"a"}` + "\n" + `{"prompt":"b","tools":["x"]}` + "\n" + batch("1", `"model":"m",`) + batch("2", `"model":"m",`) + batch("3", `"model":"n",`) + batch("4", "")
+	rep := check(t, Config{Paths: []string{file(t, "t.jsonl", text)}})
+	if want := map[string]int64{"m": 2, "n": 1}; !reflect.DeepEqual(rep.Models, want) || rep.WithTools != 1 {
+		t.Errorf("models %v, want %v; %d tasks with tools, want 1", rep.Models, want, rep.WithTools)
+	}
+}
+
 // TestCheckAndReaderAgree is the law between the two passes, on inputs of good, bad, repeated and conflicting rows: the same
 // tasks, the same digest, every row accounted for, ids unique.
 func TestCheckAndReaderAgree(t *testing.T) {
