@@ -93,7 +93,7 @@ type Turn struct {
 	TTFT                                         *time.Duration
 	Service                                      time.Duration // the successful attempt
 	Retries                                      int16         // failed attempts before this one
-	Class                                        int16         // bucket of the call at launch
+	Class                                        int16         // bucket of the call's length: prompt + answer
 	VersionStart, VersionEnd                     *int32
 	Hedged                                       bool
 }

@@ -308,7 +308,7 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 	endpoint := s.cfg.Endpoints[l.Replica].Name
 	s.notice(endpoint, was, s.core.down(l.Replica, s.now()), fault)
 	if fault == nil {
-		s.finish(l.Ticket, p, answer{reply: reply, turn: p.turn(l, reply, endpoint, began, took)})
+		s.finish(l.Ticket, p, answer{reply: reply, turn: s.turn(p, l, reply, endpoint, began, took)})
 		return
 	}
 	p.failed += took
@@ -357,7 +357,13 @@ func usage(r *episode.Reply) Usage {
 }
 
 // turn is the record of a successful call. Queue is all the time it spent neither in the successful attempt nor in failed ones.
-func (p *pending) turn(l Launch, r *episode.Reply, endpoint string, began time.Time, took time.Duration) episode.Turn {
+// Class is that of the length the call really had, so that the record does not depend on what had been learned by then; where the
+// server does not count, that of the length expected at launch.
+func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string, began time.Time, took time.Duration) episode.Turn {
+	class := l.Class
+	if u := r.Usage; u.Prompt != nil && u.Completion != nil {
+		class = s.core.rules.Ladder.Class(int(*u.Prompt) + int(*u.Completion))
+	}
 	service := r.Service
 	if service == 0 {
 		service = took
@@ -366,7 +372,7 @@ func (p *pending) turn(l Launch, r *episode.Reply, endpoint string, began time.T
 		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
 		Queue: began.Sub(p.offered) - p.failed, TTFT: r.TTFT, Service: service,
-		Retries: int16(len(p.attempts)), Class: int16(l.Class), VersionStart: r.Version, VersionEnd: r.Version,
+		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.Version, VersionEnd: r.Version,
 	}
 }
 

@@ -14,7 +14,7 @@ from facts import Facts
 
 # When, and by which way. Everything else must be equal.
 ROW = {"timing", "created_at", "attempt"}
-TURN = {"queue_ms", "ttft_ms", "service_ms", "retries", "cached_tokens", "endpoint", "class"}  # class: by the lengths learned until then
+TURN = {"queue_ms", "ttft_ms", "service_ms", "retries", "cached_tokens", "endpoint"}
 ACTION = {"wall_ms", "cpu_ms"}
 
 
