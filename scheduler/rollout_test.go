@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"tranche/bucketing"
 	"tranche/episode"
 )
 
@@ -722,6 +723,25 @@ func TestLossOfAnEndpointIsTold(t *testing.T) {
 		_, _, err := play(t, Config{Endpoints: fleet(m)}, RunConfig{Source: &list{n: 100, samples: 1}, Stop: stop, Drain: 30 * time.Second})
 		if !errors.Is(err, ErrStopped) || time.Since(began) > 31*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// The class in a turn's record is that of the length the call had, whatever was expected of it.
+func TestClassIsOfTheRealLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{think: func(*episode.Call, int, int) (*episode.Reply, time.Duration, error) {
+			return says("long", 5000), time.Second, nil
+		}}
+		_, sink, err := play(t, Config{Endpoints: fleet(m), Concurrency: 1}, RunConfig{Source: &list{n: 20, samples: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ladder, _ := bucketing.NewLadder(nil)
+		for _, e := range sink.rows {
+			if want := ladder.Class(5100); int(e.Turns[0].Class) != want {
+				t.Errorf("class %d, want %d", e.Turns[0].Class, want)
+			}
 		}
 	})
 }
