@@ -26,10 +26,10 @@ type Config struct {
 	// Default 5 ms.
 	SyncInterval time.Duration
 	// RowGroupBytes closes a row group, bytes of raw rows (before encoding). A group of samples larger than that makes a
-	// larger row group. Default 32 MiB.
+	// larger row group. Default 8 MiB.
 	RowGroupBytes int64
 	// PartBytes publishes a part as soon as so much is ready, bytes of raw rows. Write waits while twice as much is ready
-	// and not yet published. Default 256 MiB.
+	// and not yet published. Default 64 MiB.
 	PartBytes int64
 	// MinPartAge publishes rows that have been ready for so long. It doubles with every part up to MaxPartAge, so that a
 	// short run is readable soon and a long one has few files. Default 1 s.
@@ -62,8 +62,8 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	set(&c.SyncInterval, 5*time.Millisecond)
-	set(&c.RowGroupBytes, 32<<20)
-	set(&c.PartBytes, 256<<20)
+	set(&c.RowGroupBytes, 8<<20)
+	set(&c.PartBytes, 64<<20)
 	set(&c.MinPartAge, time.Second)
 	set(&c.MaxPartAge, 5*time.Minute)
 	c.MaxPartAge = max(c.MaxPartAge, c.MinPartAge)

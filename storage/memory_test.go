@@ -41,7 +41,7 @@ func runLoad(t *testing.T, dir string, l load) (peak int64) {
 		t.Skip("no /proc: peak memory cannot be read here")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestWriteLoad$")
-	cmd.Env = append(os.Environ(), loadEnv+"="+l.String(), loadEnv+"_DIR="+dir)
+	cmd.Env = append(os.Environ(), loadEnv+"="+l.String(), loadEnv+"_DIR="+dir, "GOGC=40") // as the program sets it
 	if l.limit != "" {
 		cmd.Env = append(cmd.Env, "GOMEMLIMIT="+l.limit)
 	}
@@ -118,9 +118,8 @@ func (l load) episode(i int) *episode.Episode {
 	return e
 }
 
-// ME-o1, the half that storage can spoil. The sizes of the case (20,000 and 200,000) with TRANCHE_SOAK=1. The small run ends
-// before a part is large enough to fill a row group of 32 MiB, whose pages and column buffers are most of what the large one
-// holds beyond it; growth by more than those buffers would be growth with the rows.
+// ME-o1, the half that storage can spoil: at most 400 MiB, and within a quarter of what a run of 20,000 rows holds. The sizes of the
+// case (20,000 and 200,000) with TRANCHE_SOAK=1.
 func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	small, large := 20_000, 60_000
 	if os.Getenv("TRANCHE_SOAK") != "" {
@@ -131,8 +130,8 @@ func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	a := runLoad(t, t.TempDir(), load{rows: small, prompt: 2 << 10, answer: 1 << 10, writers: 64})
 	b := runLoad(t, t.TempDir(), load{rows: large, prompt: 2 << 10, answer: 1 << 10, writers: 64})
 	t.Logf("peak %d MiB at %d rows, %d MiB at %d rows", a>>20, small, b>>20, large)
-	if b > 400<<20 || b > a+128<<20 {
-		t.Errorf("peak %d MiB at %d rows, %d MiB at %d rows: want at most 400 MiB and no growth beyond the buffers of one row group", a>>20, small, b>>20, large)
+	if b > 400<<20 || b > a*5/4 {
+		t.Errorf("peak %d MiB at %d rows, %d MiB at %d rows: want at most 400 MiB and at most a quarter more", a>>20, small, b>>20, large)
 	}
 }
 

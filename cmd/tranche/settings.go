@@ -94,8 +94,8 @@ type Settings struct {
 	StopOnFailedShare float64       `default:"0.9" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when more than this share of at least 100 episodes failed; 0 = never. Default: ${default}."`
 
 	// How the dataset is written.
-	PartBytes     Bytes         `default:"256MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A part file is closed at this size (before compression). Default: ${default}."`
-	RowGroupBytes Bytes         `default:"32MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A row group is closed at this size (before compression). Default: ${default}."`
+	PartBytes     Bytes         `default:"64MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A part file is closed at this size (before compression). Default: ${default}."`
+	RowGroupBytes Bytes         `default:"8MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A row group is closed at this size (before compression). Default: ${default}."`
 	JournalSync   time.Duration `default:"5ms" placeholder:"TIME" group:"files" scope:"operation" help:"Finished episodes are made durable together, at most so far apart. Default: ${default}."`
 	MaxPartAge    time.Duration `default:"5m" placeholder:"TIME" group:"files" scope:"operation" help:"A part is published at this age at the latest; the first ones come after 1s, 2s, 4s and so on. Default: ${default}."`
 }
