@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"tranche/action"
+	"tranche/episode"
 	"tranche/internal/mock"
 	"tranche/reward"
 	"tranche/storage"
@@ -777,5 +779,23 @@ func TestKeysComeFromContent(t *testing.T) {
 	}
 	if got := ids(answering(t, 0), "--seed", "1"); got == was {
 		t.Error("another seed gave the same keys")
+	}
+}
+
+// TL-o1 of the whole program: a null logprob is null in the dataset, and the row says so.
+func TestCaseTLo1(t *testing.T) {
+	a := mock.Text("abcde")
+	a.PromptIDs, a.TokenIDs = []int32{1, 2}, []int32{11, 12, 13, 14, 15}
+	a.Logprobs = json.RawMessage(`{"content":[{"token":"a","logprob":-0.5},{"token":"b","logprob":-1},{"token":"c","logprob":null},{"token":"d","logprob":0},{"token":"e","logprob":-2}]}`)
+	server, dir := mock.New(t, mock.Config{Chat: a.Send}), newRunDir(t)
+	newShell(t).do(codeOK, "run", taskFile(t, 1, ""), "--endpoint", server.URL(), "-o", dir, "-q")
+	row := rowsIn(t, dir)["t0/0"]
+	want := []*float32{nil, nil, episode.Ptr[float32](-0.5), episode.Ptr[float32](-1), nil, episode.Ptr[float32](0), episode.Ptr[float32](-2)} // prompt ids have none
+	same := func(a, b *float32) bool { return a == b || a != nil && b != nil && *a == *b }
+	if !slices.Equal(row.TokenIDs, []int32{1, 2, 11, 12, 13, 14, 15}) || !slices.EqualFunc(row.Logprobs, want, same) {
+		t.Errorf("ids %v, logprobs %v", row.TokenIDs, row.Logprobs)
+	}
+	if !slices.Contains(row.Flags, episode.FlagLogprobNull) {
+		t.Errorf("flags %v", row.Flags)
 	}
 }
