@@ -4,6 +4,6 @@
 //
 // It holds no code that ships. What a test needs (scripts/pytools.sh, scripts/llama.sh, the real data) may be absent: then it
 // is skipped with a line that says how to get it, and fails instead where TRANCHE_CI=1. The real
-// model runs only there or with TRANCHE_ALONE=1: its threads spin and want the cores for themselves. Open harness_test.go first; the
+// model runs only there or with TRANCHE_ALONE=1: it takes minutes and all cores. Open harness_test.go first; the
 // python folder holds the programs themselves, each of which also runs by hand.
 package interop

@@ -21,10 +21,10 @@ const (
 	realAtOnce    = 8
 )
 
-// hangs is how long a step may take before it counts as hung. It takes a minute on two free cores; with other work on them the
-// server's threads spin and it falls to a token a second, which is no fault to fail for.
+// hangs is how long a step may take before it counts as hung. It takes a minute on two free cores; to be slow beside other work is
+// no fault to fail for.
 const (
-	hangs    = 20 * time.Minute
+	hangs    = 10 * time.Minute
 	idlePoll = 200 * time.Millisecond
 )
 
