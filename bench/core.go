@@ -34,9 +34,13 @@ func (p *corePolicy) Act(episodeID, kind string, now scheduler.Time) {
 	p.core.Act(episodeID, kind, now)
 }
 
-func (p *corePolicy) Observe(replica int, l episode.Load, _ scheduler.Time) {
-	p.core.Observe(replica, l)
+func (p *corePolicy) Observe(replica int, l episode.Load, now scheduler.Time) {
+	p.core.Observe(replica, l, now)
 }
+
+func (p *corePolicy) NoMore() { p.core.NoMore() }
+
+func (p *corePolicy) Accounts(now scheduler.Time) []scheduler.Account { return p.core.Accounts(now) }
 
 func (p *corePolicy) Withdraw(t scheduler.Ticket) bool { return p.core.Withdraw(t) }
 

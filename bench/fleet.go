@@ -296,6 +296,9 @@ func (s *play) fill() {
 		g.open = append(g.open, l)
 		s.offer(l)
 	}
+	if x, ok := s.p.(Explainer); ok && s.next == len(s.w.Episodes) {
+		x.NoMore()
+	}
 }
 
 func (s *play) offer(l *live) {

@@ -74,24 +74,25 @@ type Level struct {
 
 // Row is one policy at one load. Ratios are taken seed by seed and then averaged.
 type Row struct {
-	Policy          string `json:"policy"`
-	Failed          string `json:"failed,omitempty"` // why it could not play; the rest is zero then
-	Makespan        Mean   `json:"makespan_s"`
-	T90             Mean   `json:"t90_s"`
-	OfBound         Mean   `json:"lower_bound_share"`  // lower bound / makespan
-	Speedup         Mean   `json:"speedup_over_flood"` // flood's makespan / makespan
-	OverBestCap     Mean   `json:"speedup_over_best_cap"`
-	TokensPerSecond Mean   `json:"tokens_per_s"`
-	LatencyP50      Mean   `json:"turn_latency_p50_s"`
-	LatencyP99      Mean   `json:"turn_latency_p99_s"`
-	Preemptions     Mean   `json:"preemptions"`
-	Recomputed      Mean   `json:"computed_over_unique_prompt_tokens"`
-	HitRate         Mean   `json:"prefix_hit_rate"`
-	Busy            Mean   `json:"replicas_busy"`
-	Attempts        Mean   `json:"attempts"`
-	Failures        Mean   `json:"failed_attempts"`
-	Rejected        Mean   `json:"rejected_episodes"`
-	Truncated       Mean   `json:"answers_cut_by_policy"`
+	Policy          string    `json:"policy"`
+	Failed          string    `json:"failed,omitempty"` // why it could not play; the rest is zero then
+	Makespan        Mean      `json:"makespan_s"`
+	T90             Mean      `json:"t90_s"`
+	OfBound         Mean      `json:"lower_bound_share"`  // lower bound / makespan
+	Speedup         Mean      `json:"speedup_over_flood"` // flood's makespan / makespan
+	OverBestCap     Mean      `json:"speedup_over_best_cap"`
+	TokensPerSecond Mean      `json:"tokens_per_s"`
+	LatencyP50      Mean      `json:"turn_latency_p50_s"`
+	LatencyP99      Mean      `json:"turn_latency_p99_s"`
+	Preemptions     Mean      `json:"preemptions"`
+	Recomputed      Mean      `json:"computed_over_unique_prompt_tokens"`
+	HitRate         Mean      `json:"prefix_hit_rate"`
+	Busy            Mean      `json:"replicas_busy"`
+	Attempts        Mean      `json:"attempts"`
+	Failures        Mean      `json:"failed_attempts"`
+	Rejected        Mean      `json:"rejected_episodes"`
+	Truncated       Mean      `json:"answers_cut_by_policy"`
+	Bounds          []Bounded `json:"bounds,omitempty"` // per replica, where the policy tells
 
 	results []Result // by seed
 	errs    []error  // by seed
@@ -305,4 +306,5 @@ func (r *Row) conclude(bounds []float64, flood, best *Row) {
 	r.Failures = count(func(x *Result) int { return x.Failures })
 	r.Rejected = count(func(x *Result) int { return x.Rejected })
 	r.Truncated = count(func(x *Result) int { return x.Truncated })
+	r.Bounds = boundsOf(r.results)
 }

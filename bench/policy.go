@@ -24,6 +24,14 @@ type Policy interface {
 	Leave(episodeID string, now scheduler.Time)
 }
 
+// Explainer is a Policy that knows what bounded its run.
+type Explainer interface {
+	// NoMore says that no episode will come that has not come yet.
+	NoMore()
+	// Accounts says what kept more work from each replica until now.
+	Accounts(now scheduler.Time) []scheduler.Account
+}
+
 // Outcome is how an attempt ended.
 type Outcome struct {
 	Fault     *episode.Fault // nil = success

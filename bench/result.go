@@ -3,6 +3,8 @@ package bench
 import (
 	"slices"
 	"time"
+
+	"tranche/scheduler"
 )
 
 // Result is what a run came to.
@@ -32,6 +34,8 @@ type Result struct {
 	LatencyP50, LatencyP99 time.Duration // of answered calls, from offer to answer
 
 	Replicas []ReplicaUse
+	// Accounts says what kept more work from each replica; nil where the policy is no Explainer.
+	Accounts []scheduler.Account
 
 	latency []time.Duration
 }
@@ -82,6 +86,9 @@ func (s *play) sum() {
 		u.Busy, u.HitRate = ratio(c.Busy.Seconds(), r.Makespan.Seconds()), ratio(float64(c.PrefixHits), float64(c.PrefixQueries))
 	}
 	slices.Sort(r.latency)
+	if x, ok := s.p.(Explainer); ok {
+		r.Accounts = x.Accounts(s.now)
+	}
 	r.LatencyP50, r.LatencyP99 = quantile(r.latency, 0.5), quantile(r.latency, 0.99)
 }
 

@@ -78,6 +78,10 @@ type Core struct {
 	siblings   bucketing.Lengths[string] // answer lengths by group, tokens
 	alarms     alarms
 	admissions int
+
+	acting, scoring int  // open episodes that make no call now
+	noMore          bool // no episode will come that has not come yet
+	booked          Time // until when the replicas' books are kept
 }
 
 const timeUnit = 10 * time.Millisecond
@@ -210,6 +214,7 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 		c.enqueue(heap.Pop(&c.delayed).(*call), now)
 	}
 	c.now = now
+	c.charge(now)
 	c.ring(now)
 	rejects = c.rejects(now)
 	reserved := c.oldestFirst(now, &launches)
@@ -219,6 +224,7 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 			launches = c.serve(p, reserved, now, launches)
 		}
 	}
+	c.judgeBounds(now)
 	return launches, rejects, c.untilNext(now)
 }
 
@@ -299,6 +305,8 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 	w.attempts++
 	r.running++
 	r.promised += w.cost
+	r.prompts += w.Prompt
+	r.began += now
 	w.launched = now
 	c.answers.launched(w.Cell, now)
 	if r.open {
@@ -332,6 +340,8 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	r := c.replicas[w.on]
 	r.running--
 	r.promised -= w.cost
+	r.prompts -= w.Prompt
+	r.began -= w.launched
 	c.now = now
 	got := u.Generated
 	if fault != nil {
@@ -359,7 +369,7 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 	}
 	l, x := w.life, w.Prompt+u.Generated
 	if l.warm && w.held && u.Cached >= 0 {
-		r.trim(l.context, u.Cached, c.byAge.Len() > 0)
+		r.trim(l.context, u.Cached, c.byAge.Len() > 0 && r.fresh(now, c.rules.StaleAfter))
 	}
 	l.call = nil
 	l.warm = true
@@ -453,7 +463,7 @@ func (c *Core) Leave(episodeID string) {
 	}
 	c.exit(l)
 	c.future.end(l.domain, l.turns)
-	l.acting = false
+	c.rest(l)
 	delete(c.lives, episodeID)
 	if g := l.siblings; g.open > 1 {
 		g.open--

@@ -74,7 +74,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "rules":
 		s.rules = Rules{
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
-			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"),
+			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"),
 		}
 		if c := arg["classes"]; c != "" {
 			var bounds []int
@@ -91,7 +91,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "replica":
 		s.names[words[1]] = len(s.replicas)
 		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"),
-			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context")}})
+			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context"), Sequences: arg.int("seqs")}})
 		return nil
 	}
 	if s.core == nil {
@@ -127,12 +127,20 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 		s.core.Leave(words[1])
 		return nil
 	case "observe":
-		s.core.Observe(s.names[words[1]], episode.Load{Preemptions: episode.Ptr(int64(arg.int("preempted")))})
+		s.core.Observe(s.names[words[1]], arg.load(), s.now)
 		return nil
 	case "next":
 		return s.next()
 	case "state":
 		return s.state()
+	case "nomore":
+		s.core.NoMore()
+		return nil
+	case "score":
+		s.core.Score(arg.int("change"))
+		return nil
+	case "bounds":
+		return s.bounds()
 	}
 	t.Fatalf("unknown command %q", words[0])
 	return nil
@@ -181,7 +189,36 @@ func (s *scenario) state() []string {
 	return out
 }
 
+// bounds tells what kept more work from each replica, and for how long.
+func (s *scenario) bounds() (out []string) {
+	for _, a := range s.core.Accounts(s.now) {
+		line := a.Endpoint
+		for _, b := range AllBounds() {
+			if a.Spent[b] > 0 {
+				line += fmt.Sprintf(" %v=%v", b, a.Spent[b])
+			}
+		}
+		out = append(out, line+fmt.Sprintf(" calls=%.2f", a.MeanCalls()))
+	}
+	return out
+}
+
 type arguments map[string]string
+
+// load is a reading of a server's gauges.
+func (a arguments) load() episode.Load {
+	l := episode.Load{Preemptions: episode.Ptr(int64(a.int("preempted")))}
+	if a.has("waiting") {
+		l.Waiting = episode.Ptr(a.int("waiting"))
+	}
+	if a.has("running") {
+		l.Running = episode.Ptr(a.int("running"))
+	}
+	if used, err := strconv.ParseFloat(a["used"], 64); err == nil {
+		l.KVUsed = &used
+	}
+	return l
+}
 
 func args(t *testing.T, words []string) arguments {
 	a := arguments{}

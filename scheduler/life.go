@@ -260,6 +260,8 @@ func (c *Core) Act(episodeID, kind string, now Time) {
 	if l == nil {
 		return
 	}
+	c.rest(l)
+	c.acting++
 	l.acting, l.kind, l.since = true, kind, now
 	l.holds++
 	if !l.inside {
@@ -277,7 +279,15 @@ func (c *Core) Act(episodeID, kind string, now Time) {
 func (c *Core) acted(l *life, now Time) {
 	if l.acting {
 		c.actions.Add(l.kind, int((now-l.since)/timeUnit))
+		c.rest(l)
+	}
+}
+
+// rest counts the life out of those in an action.
+func (c *Core) rest(l *life) {
+	if l.acting {
 		l.acting = false
+		c.acting--
 	}
 }
 

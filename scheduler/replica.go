@@ -16,6 +16,8 @@ type replica struct {
 	ReplicaConfig
 	index             int
 	promised, running int
+	prompts           int     // of the running calls, tokens
+	began             Time    // sum of their launch times
 	inside            int     // episodes whose memory is counted here
 	members           []*life // them
 	sum               plan    // of their plans
@@ -34,7 +36,9 @@ type replica struct {
 	ramp              int    // calls still to be spaced
 	rampAt            Time   // earliest next spaced call
 	load              episode.Load
+	gauge             gauge
 	served, failed    int64
+	book              book
 }
 
 // limit is the most tokens prompt and answer of one call may have on r; 0 = not known.
@@ -194,7 +198,7 @@ func (c *Core) down(i int, now Time) Time {
 // trim corrects what r is taken to hold by what the server's cache kept of the contexts of episodes whose places were held.
 // It judges a generation, as many calls as episodes are inside: a share that was lost means that too much was promised, in that
 // proportion; nothing lost, while others wait for room, means that there may be more. Until the first loss the figure we were
-// told may be far too small, so it grows faster.
+// told may be far too small, so it grows faster. It grows only when wanted: others wait, and the gauges are fresh.
 func (r *replica) trim(context, cached int, wanted bool) {
 	if context < 256 {
 		return
@@ -210,7 +214,7 @@ func (r *replica) trim(context, cached int, wanted bool) {
 	r.back, r.lost = 0, 0
 	switch {
 	case share > lossAllowed:
-		r.scale, r.probed = max(r.scale*(1-min(share, 0.3)*lossStep), 0.25), true
+		r.shrink(1 - min(share, 0.3)*lossStep)
 	case wanted && !r.probed:
 		r.scale = min(r.scale*(1+probeStep), 3)
 	case wanted && share == 0:
@@ -232,20 +236,6 @@ func (r *replica) holds() float64 {
 		return float64(r.Capacity.KVTokens)
 	}
 	return r.scale * float64(r.Capacity.KVTokens)
-}
-
-// Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, it is taken to hold a
-// twentieth less; a clean reading gives a two-hundredth back, up to what we were told.
-func (c *Core) Observe(i int, l episode.Load) {
-	r := c.replicas[i]
-	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
-		if *is > *was {
-			r.scale, r.probed = max(r.scale*0.95, 0.25), true
-		} else {
-			r.scale = max(r.scale, min(r.scale*1.005, 1))
-		}
-	}
-	r.load = l
 }
 
 // ReplicaState is one replica at a moment, for people and tests.

@@ -114,6 +114,8 @@ func (r *Rollout) score(ctx context.Context, e *episode.Episode) {
 	if r.Scorer == nil || e.Fault != nil {
 		return
 	}
+	r.Sched.score(1)
+	defer r.Sched.score(-1)
 	began := time.Now()
 	if r.ScoreTimeout > 0 {
 		var cancel context.CancelFunc

@@ -34,6 +34,7 @@ type Rules struct {
 	CooldownMax               time.Duration    // default 8 s
 	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
 	RampCalls                 int              // how many calls are spaced so; default 16
+	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
 	Seed                      uint64           // seed of the backoff jitter
 }
 
@@ -60,6 +61,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.CooldownMax, 8*time.Second)
 	def(&r.Ramp, 20*time.Millisecond)
 	def(&r.RampCalls, 16)
+	def(&r.StaleAfter, 15*time.Second)
 	return r
 }
 
@@ -78,7 +80,7 @@ func (r Rules) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
-		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))

@@ -50,6 +50,7 @@ func Run(ctx context.Context, cfg RunConfig) (Totals, error) {
 	r := &run{cfg: cfg, cancel: cancel, slots: make(chan struct{}, cfg.MaxOpen), stop: make(chan struct{})}
 	stopWatch := r.watchStop(ctx)
 	err := r.feed(ctx)
+	cfg.Rollout.Sched.NoMore()
 	r.episodes.Wait()
 	stopWatch()
 	return r.totals(), r.verdict(ctx, err)

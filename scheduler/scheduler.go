@@ -58,10 +58,10 @@ type Scheduler struct {
 	pending map[Ticket]*pending
 	began   time.Time
 	inbox   chan func()
-	done    chan struct{} // closed by Close
-	ended   chan struct{} // closed by loop when it will answer no more
-	closing sync.Once
-	running sync.WaitGroup // loop, gauges, attempts
+	done    <-chan struct{}    // closed by Close
+	shut    context.CancelFunc // closes done, and ends readings of gauges
+	ended   chan struct{}      // closed by loop when it will answer no more
+	running sync.WaitGroup     // loop, gauges, attempts
 	words   estimator
 	tickets Ticket // owned by loop
 }
@@ -114,14 +114,15 @@ func New(cfg Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
+	open, shut := context.WithCancel(context.Background())
 	s := &Scheduler{
 		cfg: cfg, core: core, pending: map[Ticket]*pending{}, began: time.Now(),
-		inbox: make(chan func(), 256), done: make(chan struct{}), ended: make(chan struct{}),
+		inbox: make(chan func(), 256), done: open.Done(), shut: shut, ended: make(chan struct{}),
 	}
 	s.running.Go(s.loop)
 	for i, e := range cfg.Endpoints {
 		if e.Gauge != nil {
-			s.running.Go(func() { s.watch(i, e.Gauge) })
+			s.running.Go(func() { s.watch(open, i, e.Gauge) })
 		}
 	}
 	return s, nil
@@ -129,7 +130,7 @@ func New(cfg Config) (*Scheduler, error) {
 
 // Close stops the loop and waits for what it started. Calls still waiting are answered as cancelled.
 func (s *Scheduler) Close() {
-	s.closing.Do(func() { close(s.done) })
+	s.shut()
 	s.running.Wait()
 }
 
@@ -384,6 +385,26 @@ func (s *Scheduler) Act(episodeID, kind string) {
 // Leave tells the scheduler that the episode makes no more calls.
 func (s *Scheduler) Leave(episodeID string) { s.do(func() { s.core.Leave(episodeID) }) }
 
+// NoMore tells the scheduler that no episode will come that has not come yet.
+func (s *Scheduler) NoMore() { s.do(func() { s.core.NoMore() }) }
+
+// score tells that an episode that has left goes into grading (+1), or comes out of it (-1).
+func (s *Scheduler) score(change int) { s.do(func() { s.core.Score(change) }) }
+
+// Accounts says what kept more work from each endpoint until now; nil after Close.
+func (s *Scheduler) Accounts() []Account {
+	got := make(chan []Account, 1)
+	if !s.do(func() { got <- s.core.Accounts(s.now()) }) {
+		return nil
+	}
+	select {
+	case a := <-got:
+		return a
+	case <-s.ended:
+		return nil
+	}
+}
+
 // State returns the endpoints as they are and how many calls wait; nil after Close.
 func (s *Scheduler) State() (replicas []ReplicaState, waiting int) {
 	got := make(chan struct{})
@@ -409,15 +430,13 @@ func (s *Scheduler) AllDead() bool {
 	return len(states) > 0
 }
 
-// watch reads one endpoint's gauges until Close, or until the server says that it has none.
-func (s *Scheduler) watch(i int, g episode.Gauge) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+// watch reads one endpoint's gauges until ctx ends with Close, or until the server says that it has none.
+func (s *Scheduler) watch(ctx context.Context, i int, g episode.Gauge) {
 	tick := time.NewTicker(s.cfg.GaugeEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.done:
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -426,7 +445,7 @@ func (s *Scheduler) watch(i int, g episode.Gauge) {
 			return
 		}
 		if err == nil {
-			s.do(func() { s.core.Observe(i, load) })
+			s.do(func() { s.core.Observe(i, load, s.now()) })
 		}
 	}
 }
@@ -435,14 +454,5 @@ func (s *Scheduler) watch(i int, g episode.Gauge) {
 func (s *Scheduler) read(ctx context.Context, g episode.Gauge) (episode.Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.GaugeEvery)
 	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() { // ends with this reading
-		select {
-		case <-s.done:
-			cancel()
-		case <-stop:
-		}
-	}()
 	return g.Load(ctx)
 }

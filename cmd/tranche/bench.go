@@ -34,7 +34,8 @@ type benchSchedCmd struct {
 	Told     float64  `default:"1" placeholder:"FACTOR" help:"What policies are told of the KV memory, as a factor of the truth; 0 = nothing. Default: ${default}."`
 	Data     string   `placeholder:"DIR" help:"Folder of recorded traces. Default: $$TRANCHE_DATA, else ../shared/data beside the repository."`
 	Jobs     int      `short:"j" placeholder:"N" help:"Runs at once. Default: one per core."`
-	JSON     bool     `name:"json" help:"Write JSON instead of tables."`
+	JSON     bool     `name:"json" help:"Write JSON instead of tables; it holds what --explain tells."`
+	Explain  bool     `help:"Tell what bounded each replica under the scheduler's own policy, and what would help."`
 	Plot     string   `placeholder:"DIR" help:"Write a plot of makespan against load per workload, SVG, into DIR."`
 }
 
@@ -180,6 +181,11 @@ func (c *benchSchedCmd) show(a *app, r bench.Report) error {
 	var text strings.Builder
 	if err := r.Table(&text); err != nil {
 		return err
+	}
+	if c.Explain {
+		if err := r.Explain(&text); err != nil {
+			return err
+		}
 	}
 	return a.print(text.String() + "\n")
 }

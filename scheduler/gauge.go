@@ -1,0 +1,62 @@
+package scheduler
+
+import "tranche/episode"
+
+// gauge is what the core makes of a server's own readings.
+type gauge struct {
+	taken    bool    // at least once
+	at       Time    // last
+	measured float64 // what the server holds, relative to what we were told, by its own reading; 0 = not known
+}
+
+// fresh says whether the gauges were read lately.
+func (r *replica) fresh(now, stale Time) bool { return r.gauge.taken && now-r.gauge.at <= stale }
+
+// Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, it is taken to hold a
+// twentieth less; a clean reading gives a two-hundredth back, up to what we were told.
+func (c *Core) Observe(i int, l episode.Load, now Time) {
+	r := c.replicas[i]
+	r.gauge.taken, r.gauge.at = true, now
+	c.measure(r, l, now)
+	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
+		if *is > *was {
+			r.shrink(0.95)
+		} else {
+			r.scale = max(r.scale, min(r.scale*1.005, 1))
+		}
+	}
+	r.load = l
+}
+
+// Bounds of what a reading is believed.
+const (
+	leastUsed     = 0.2  // share of the cache in use below which a reading is too coarse
+	believed      = 0.25 // weight of one reading
+	leastMeasured = 0.5  // share of what we were told that is believed at least
+	mostMeasured  = 0.9  // a reading above it says no more than that we were told about right
+)
+
+// measure compares what the running calls hold with the share of the cache that the server says is in use. What is uncertain
+// (prompts not computed yet, prefixes that calls share) makes the result too great, never too small.
+func (c *Core) measure(r *replica, l episode.Load, now Time) {
+	told := float64(r.Capacity.KVTokens)
+	if told == 0 || l.KVUsed == nil || *l.KVUsed < leastUsed || l.Waiting != nil && *l.Waiting > 0 {
+		return
+	}
+	n := Time(r.running)
+	held := float64(r.prompts) + c.answers.rate*(n*now-r.began).Seconds() + c.rules.Overhead*float64(n)
+	m := held / *l.KVUsed / told
+	if r.gauge.measured > 0 {
+		m = r.gauge.measured + believed*(m-r.gauge.measured)
+	}
+	r.gauge.measured = m
+}
+
+// shrink takes the replica to hold less, after it lost something: by the factor, or at once by as much as its own readings say
+// that we were told too much. Readings alone change nothing: some servers count idle prefixes as used.
+func (r *replica) shrink(factor float64) {
+	r.scale, r.probed = max(r.scale*factor, 0.25), true
+	if m := r.gauge.measured; m > 0 && m < mostMeasured {
+		r.scale = min(r.scale, max(m, leastMeasured))
+	}
+}
