@@ -37,7 +37,7 @@ func (b Bound) says() string {
 	return [...]string{
 		"bound by KV memory: more or larger endpoints or shorter contexts help; a cap would not",
 		"bound by the sequences the server runs at once: raise its limit (vLLM: --max-num-seqs) or add endpoints",
-		"bound by the client's limit of calls in flight: raise --concurrency",
+		"bound by the client's limit of calls in flight: raise --concurrency, if the server can run more at once",
 		"bound by the client, which had too few episodes open: raise --open-episodes, unless this machine itself was busy",
 		"bound by actions and grading: make them faster, give them more workers, or raise --open-episodes",
 		"in the tail, when the last episodes ran and no more were to come: more endpoints would not help; more tasks in one run, or a shorter limit on answers, would",

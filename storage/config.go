@@ -102,6 +102,7 @@ const (
 	runFileName      = "run.yaml"
 	manifestName     = "manifest.json"
 	summaryName      = "summary.json"
+	accountName      = "account.json"
 	lockName         = ".lock"
 	partsDir         = "parts"
 	failuresDir      = "failures"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
@@ -251,20 +252,44 @@ func (w *Writer) Recovery() Recovery { return w.recovery }
 // WriteSummary replaces summary.json by what storage counts, under "dataset", and the caller's own facts about the run, under
 // "run" (null for nil). Call it before Close.
 func (w *Writer) WriteSummary(run any) error {
+	return w.replaceJSON(summaryName, struct {
+		Dataset Summary `json:"dataset"`
+		Run     any     `json:"run"`
+	}{w.Summary(), run})
+}
+
+// WriteAccount replaces account.json: what the caller keeps of the run beside its rows, across sessions. It may be called while rows
+// are written, until Close.
+func (w *Writer) WriteAccount(account any) error { return w.replaceJSON(accountName, account) }
+
+func (w *Writer) replaceJSON(name string, v any) error {
 	w.mu.Lock()
 	closed := w.closed
 	w.mu.Unlock()
 	if closed {
-		return fmt.Errorf("write %s: %w", summaryName, ErrClosed)
+		return fmt.Errorf("write %s: %w", name, ErrClosed)
 	}
-	b, err := json.MarshalIndent(struct {
-		Dataset Summary `json:"dataset"`
-		Run     any     `json:"run"`
-	}{w.Summary(), run}, "", " ")
+	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", summaryName, err)
+		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	return replaceFile(w.fs, filepath.Join(w.cfg.Dir, summaryName), append(b, '\n'))
+	return replaceFile(w.fs, filepath.Join(w.cfg.Dir, name), append(b, '\n'))
+}
+
+// ReadAccount reads what WriteAccount left in a run directory into account; false when there is none.
+func ReadAccount(dir string, account any) (bool, error) {
+	name := filepath.Join(dir, accountName)
+	b, err := readFile(disk{}, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, account)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	return true, nil
 }
 
 // Flush publishes every complete group now and returns when the manifest lists it.

@@ -15,7 +15,7 @@ import (
 func (s *session) conclude(runErr error) error {
 	why := s.ending(runErr)
 	r := s.report(why.text)
-	err := s.writer.WriteSummary(r)
+	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
 		why = ending{codeDisk, "the dataset could not be sealed", err}
 	}
@@ -26,6 +26,14 @@ func (s *session) conclude(runErr error) error {
 		return &coded{why.code, why.err}
 	}
 	return outcome(why.code)
+}
+
+// writeAccount stores what kept more work from the endpoints; a session that played nothing leaves the last one.
+func (s *session) writeAccount() error {
+	if s.account == nil {
+		return nil
+	}
+	return s.writer.WriteAccount(s.account)
 }
 
 // ending is why a session ended and with which status.
@@ -89,6 +97,12 @@ func (s *session) report(ended string) *report {
 	}
 	if s.fleet != nil {
 		r.Notes = s.fleet.notes()
+	}
+	if r.Account = s.account; r.Account == nil { // nothing was played this time
+		var sums account
+		if ok, err := storage.ReadAccount(s.dir, &sums); ok && err == nil {
+			r.Account = &sums
+		}
 	}
 	return r
 }

@@ -1,4 +1,4 @@
-// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view) and
+// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain) and
 // serves the simulated engine (engine).
 //
 // It is the only place that names concrete parts: wire.go builds them from the settings and nothing else does. It holds no
@@ -95,6 +95,7 @@ type cli struct {
 	Run     runCmd     `cmd:"" help:"Play task files through a model and write a dataset."`
 	Resume  resumeCmd  `cmd:"" help:"Go on with a run that was stopped."`
 	View    viewCmd    `cmd:"" help:"Show a run: its summary, or whole trajectories."`
+	Explain explainCmd `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Engine  engineCmd  `cmd:"" help:"Serve the simulated inference server on TCP."`
 	Bench   benchCmd   `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
 	Version versionCmd `cmd:"" help:"Tell version, commit, Go version and platform."`
@@ -116,6 +117,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Resume.do(ctx, a, i.given)
 	case "view":
 		return i.cli.View.do(ctx, a)
+	case "explain":
+		return i.cli.Explain.do(ctx, a)
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
 	case "bench":

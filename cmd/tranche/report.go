@@ -32,6 +32,7 @@ type report struct {
 	Command string `json:"resume_with,omitempty"`
 
 	Session *sessionReport  `json:"session,omitempty"` // absent in view
+	Account *account        `json:"account,omitempty"` // what kept more work from the endpoints, over all sessions; absent where nothing was played
 	Dataset storage.Summary `json:"-"`                 // beside it in the document
 	StdErr  *float64        `json:"reward_std_error"`  // of the dataset's mean; null below two scored rows
 	Files   files           `json:"files"`
@@ -113,6 +114,7 @@ func (r *report) text(colour bool) string {
 	r.timeText(p)
 	r.sourcesText(p)
 	r.endpointsText(p)
+	r.boundsText(p)
 	r.flagsText(p)
 	r.nextText(p)
 	return p.b.String()

@@ -41,6 +41,7 @@ type session struct {
 
 	tally   tally
 	open    atomic.Int64
+	account *account // of all sessions, once this one has played
 	totals  scheduler.Totals
 	stopped stopState
 }
@@ -407,13 +408,20 @@ func (s *session) play(ctx context.Context) error {
 	}
 	s.a.notice("run %s into %s: %d tasks, %d episodes, %d already done, %d open at once", s.file.RunID, s.dir, s.tasks.Tasks, s.total(), s.before, s.openEpisodes())
 	s.began = time.Now()
+	books, err := openBooks(s, line.run.Rollout.Sched)
+	if err != nil {
+		s.a.notice("warning: %v; the account of earlier sessions is lost", err)
+	}
 	show, hide := context.WithCancel(ctx)
 	var display sync.WaitGroup
 	display.Go(func() { newProgress(s.a, &s.set, s.snapshot).run(show) })
+	display.Go(func() { books.keep(show) })
 	var runErr error
 	s.totals, runErr = scheduler.Run(ctx, line.run)
 	hide()
 	display.Wait()
+	sum := books.sum() // before the scheduler is closed
+	s.account = &sum
 	if err := line.close(); err != nil {
 		s.a.notice("warning: %v", err)
 	}

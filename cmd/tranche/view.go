@@ -88,6 +88,12 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 
 func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir), program: a.program}
+	var sums account
+	if ok, err := storage.ReadAccount(c.Dir, &sums); err != nil {
+		r.Notes = append(r.Notes, err.Error())
+	} else if ok {
+		r.Account = &sums
+	}
 	if _, err := os.Stat(r.Files.Summary); err != nil {
 		r.Files.Summary = "" // written at the end of a session
 	}
