@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -16,21 +17,51 @@ import (
 	"tranche/storage"
 )
 
+// engineCmd is everything that the simulated engine can be switched to. Sizes and times that are not given (nil, "") are the preset's, else
+// the engine's own defaults.
 type engineCmd struct {
-	Listen    string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address to serve; port 0 takes a free one. Default: ${default}."`
-	Model     string   `default:"sim" placeholder:"NAME" help:"Name of the model. Default: ${default}."`
-	Seed      int64    `default:"1" placeholder:"N" help:"Seed of every answer and injected fault. Default: ${default}."`
-	Speed     float64  `default:"1" placeholder:"X" help:"1 = the pace of a real GPU, 10 = ten times that, 0 = no waiting. Default: ${default}."`
-	SolveRate float64  `default:"0.7" placeholder:"SHARE" help:"Share of solvable questions that are answered right, 0 to 1. Default: ${default}."`
-	Answers   []string `sep:"none" placeholder:"FILE" help:"Task file whose questions the engine then knows the answers of; may be repeated."`
-	Prompt    string   `placeholder:"TEMPLATE" help:"Template for the question in --answers, as for run."`
-	Answer    string   `placeholder:"TEMPLATE" help:"Template for the answer in --answers, as for run."`
-	Context   int      `default:"8192" placeholder:"TOKENS" help:"Longest prompt and answer of one sequence. Default: ${default} tokens."`
-	KVTokens  int      `name:"kv-tokens" default:"65536" placeholder:"TOKENS" help:"KV-cache size. Default: ${default} tokens."`
-	MaxSeqs   int      `default:"64" placeholder:"N" help:"Sequences that run at once; others wait. Default: ${default}."`
-	Fault     []string `sep:"none" placeholder:"NAME=SHARE" help:"Inject a fault into a share of the requests, e.g. 503=0.05; may be repeated. Names: 429, 500, 503, reset, cut, hang, drip, malformed."`
-	APIKeyEnv string   `name:"api-key-env" placeholder:"NAME" help:"NAME of the environment variable that holds the key clients must send. Default: none is asked for."`
-	Drain     string   `default:"5s" placeholder:"TIME" help:"After ctrl-c: how long running answers may still finish. Default: ${default}."`
+	Listen    string `default:"127.0.0.1:8000" placeholder:"ADDR" group:"serve" help:"Address to serve; port 0 takes a free one. Default: ${default}."`
+	Drain     string `default:"5s" placeholder:"TIME" group:"serve" help:"After ctrl-c: how long running answers may still finish. Default: ${default}."`
+	KeepAlive string `default:"5s" placeholder:"TIME" group:"serve" help:"How long an idle connection stays open, as real servers do. Default: ${default}."`
+	APIKeyEnv string `name:"api-key-env" placeholder:"NAME" group:"serve" help:"NAME of the environment variable that holds the key clients must send. Default: none is asked for."`
+
+	Model       string   `default:"sim" placeholder:"NAME" group:"answers" help:"Name of the model. Default: ${default}."`
+	Seed        int64    `default:"1" placeholder:"N" group:"answers" help:"Seed of every answer and injected fault. Default: ${default}."`
+	SolveRate   float64  `default:"0.7" placeholder:"SHARE" group:"answers" help:"Share of solvable questions that are answered right, 0 to 1. Default: ${default}."`
+	LengthMean  float64  `default:"120" placeholder:"TOKENS" group:"answers" help:"Mean length of free text. Default: ${default} tokens."`
+	LengthSigma float64  `default:"0.6" placeholder:"X" group:"answers" help:"Spread of free text: standard deviation of the logarithm of its length, over 0 to 4. Default: ${default}."`
+	Answers     []string `sep:"none" placeholder:"FILE" group:"answers" help:"Task file whose questions the engine then knows the answers of; may be repeated."`
+	Prompt      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the question in --answers, as for run."`
+	Answer      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the answer in --answers, as for run."`
+
+	Preset        string `placeholder:"NAME" group:"memory" help:"Model and GPU whose published step times, memory and limits to take; the flags below change single ones. 'list' tells the names. Default: none."`
+	Context       *int   `placeholder:"TOKENS" group:"memory" help:"Longest prompt and answer of one sequence. Default: 8192 tokens, with --preset 32768."`
+	KVTokens      *int   `name:"kv-tokens" placeholder:"TOKENS" group:"memory" help:"KV-cache size, at least the context. Default: 65536 tokens, or the preset's."`
+	BlockTokens   *int   `placeholder:"TOKENS" group:"memory" help:"Size of a KV block, and the grain of the prefix cache. Default: 16 tokens."`
+	NullBlock     bool   `group:"memory" help:"Take one block out of use, as vLLM does."`
+	NoPrefixCache bool   `group:"memory" help:"Nothing is found in a prefix cache, and sequences share no memory."`
+
+	Batching   string `enum:"continuous,static,shaped" default:"continuous" placeholder:"KIND" group:"batching" help:"How sequences are put together: continuous (they come and go at every step); static (padded to the longest, all answered with the last); shaped (padded to fixed shapes, as on TPUs and HPUs). Default: ${default}."`
+	MaxSeqs    *int   `placeholder:"N" group:"batching" help:"Sequences that run at once, rows of a padded launch; others wait. Default: 64, or the preset's."`
+	StepBudget *int   `placeholder:"TOKENS" group:"batching" help:"Tokens one step computes at most, prompts and answers together; at least --max-seqs. Default: 8192 tokens, or the preset's."`
+	Shapes     []int  `placeholder:"TOKENS" group:"batching" help:"Context lengths that --batching shaped pads to, rising, by comma. Default: 128, 256 and so on up to the context."`
+	Priority   bool   `group:"batching" help:"Requests of a lower priority value go first and are preempted last. Off: strictly in order of arrival."`
+
+	Speed     float64 `default:"1" placeholder:"X" group:"pace" help:"1 = the pace of a real GPU, 10 = ten times that, 0 = no waiting. Default: ${default}."`
+	StepBase  string  `placeholder:"TIME" group:"pace" help:"Each step: launch and scheduling, such as 1.15ms. The default of all six is that of Llama-3.1-8B on an H100, or the preset's."`
+	StepFloor string  `placeholder:"TIME" group:"pace" help:"Each step: reading the weights; a step with few tokens takes no less, such as 5.65ms."`
+	StepToken string  `placeholder:"TIME" group:"pace" help:"Each token computed, such as 22us."`
+	StepSeq   string  `placeholder:"TIME" group:"pace" help:"Each sequence that takes part, such as 4.4us."`
+	StepRead  string  `placeholder:"TIME" group:"pace" help:"Each token of context that decoding reads, such as 76ns."`
+	StepPair  string  `placeholder:"TIME" group:"pace" help:"Each pair of a prompt token and a token before it, such as 1.05ns."`
+
+	Fault         []string `sep:"none" placeholder:"NAME=SHARE" group:"wrong" help:"Inject a fault into a share of the requests, e.g. 503=0.05; may be repeated, the first that hits wins. NAME=SHARE,first=N: only into the first N; NAME=SHARE,match=TEXT: only where body, X-Request-Id or X-Session-ID hold TEXT. Names: 429, 500, 503, reset, cut, hang, drip, malformed."`
+	RetryAfter    string   `default:"1s" placeholder:"TIME" group:"wrong" help:"What injected 429 and 503 ask for, in whole seconds. Default: ${default}."`
+	DripPause     string   `default:"20ms" placeholder:"TIME" group:"wrong" help:"Pause between two pieces of 7 bytes of a dripped answer. Default: ${default}."`
+	Strict        bool     `group:"wrong" help:"Refuse fields that OpenAI's own interface does not know."`
+	HideCached    bool     `group:"wrong" help:"Do not tell how much of a prompt was found in the prefix cache, as vLLM does by default."`
+	WeightVersion string   `placeholder:"NAME" group:"wrong" help:"Version of the weights, told with each answer. Default: none is told."`
+	DevRoutes     bool     `group:"wrong" help:"Serve /pause, /resume, /is_paused, /update_weight_version and /weight_info."`
 }
 
 // Help is kong's long text of the command.
@@ -39,6 +70,9 @@ func (engineCmd) Help() string {
 }
 
 func (c *engineCmd) do(ctx context.Context, a *app) error {
+	if c.Preset == "list" {
+		return a.print(presetList())
+	}
 	cfg, drain, err := c.config(ctx)
 	if err != nil {
 		return withCode(codeUsage, err)
@@ -54,10 +88,19 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	if err := a.print(fmt.Sprintf("http://%s/v1\n", server.Addr())); err != nil {
 		return errors.Join(err, server.Close(ctx))
 	}
-	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences; ctrl-c stops it", c.Model, c.Context, c.KVTokens, c.MaxSeqs)
+	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences, %s batching; ctrl-c stops it", c.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs, c.Batching)
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
 	return closeEngine(ctx, a, server, drain)
+}
+
+// presetList tells what --preset takes.
+func presetList() string {
+	var b strings.Builder
+	for _, m := range enginesim.Presets() {
+		fmt.Fprintf(&b, "%-20s KV cache %d tokens, %d sequences, %d tokens a step\n", m.Name, m.KVTokens, m.MaxSeqs, m.StepBudget)
+	}
+	return b.String()
 }
 
 // closeEngine lets answers finish; a second signal ends at once.
@@ -82,46 +125,167 @@ func closeEngine(ctx context.Context, a *app, server *enginesim.Server, drain ti
 // config turns the flags into the engine's own; all faults at once.
 func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration, error) {
 	f := &faults{}
-	cfg := enginesim.Config{
-		Model: c.Model, Seed: c.Seed, Speed: c.Speed, SolveRate: &c.SolveRate, ContextTokens: c.Context, KVTokens: c.KVTokens, MaxSeqs: c.MaxSeqs,
+	cfg := c.sizes(f)
+	cfg.Model, cfg.Seed, cfg.Speed, cfg.SolveRate = c.Model, c.Seed, c.Speed, &c.SolveRate
+	cfg.LengthMean, cfg.LengthSigma = c.LengthMean, c.LengthSigma
+	cfg.NullBlock, cfg.NoPrefixCache, cfg.Priority = c.NullBlock, c.NoPrefixCache, c.Priority
+	cfg.Batching, cfg.Shapes = enginesim.Batching(c.Batching), c.Shapes
+	cfg.Strict, cfg.HideCached, cfg.WeightVersion, cfg.DevRoutes = c.Strict, c.HideCached, c.WeightVersion, c.DevRoutes
+	cfg.KeepAlive = timeFlag(f, "keep-alive", c.KeepAlive, 1)
+	cfg.Faults = c.faults(f)
+	c.stepTimes(f, &cfg.Step)
+	if len(c.Shapes) > 0 && cfg.Batching != enginesim.Shaped {
+		f.add("--shapes are what --batching shaped pads to; this is --batching %s", c.Batching)
+	}
+	if !(c.LengthMean > 0) || !(c.LengthSigma > 0) { // 0 would mean the default
+		f.add("--length-mean and --length-sigma: expected numbers above 0, found %g and %g", c.LengthMean, c.LengthSigma)
 	}
 	checkKeyName(f, "api-key-env", c.APIKeyEnv)
 	if c.APIKeyEnv != "" {
 		cfg.APIKey = os.Getenv(c.APIKeyEnv)
 	}
-	for _, text := range c.Fault {
-		rule, err := faultRule(text)
-		if err != nil {
-			f.add("--fault: %w", err)
-		}
-		cfg.Faults.Rules = append(cfg.Faults.Rules, rule)
-	}
-	drain, err := time.ParseDuration(c.Drain)
-	if err != nil || drain < 0 {
-		f.add("--drain: expected a time such as 5s, found %q", c.Drain)
-	}
+	drain := timeFlag(f, "drain", c.Drain, 0)
 	if len(c.Answers) > 0 {
 		tasks := taskfile.Config{Paths: c.Answers, Templates: taskfile.Templates{Prompt: c.Prompt, Answer: c.Answer}, OpenRows: storage.ReadObjects}
+		var err error
 		if cfg.Answer, err = answersOf(ctx, tasks); err != nil {
 			f.add("--answers: %w", err)
 		}
 	} else if c.Prompt != "" || c.Answer != "" {
 		f.add("--prompt and --answer say how to read --answers; there is none")
 	}
+	if f.err() == nil {
+		f.list = append(f.list, flagged(cfg.Validate()))
+	}
 	return cfg, drain, f.err()
 }
 
-// faultRule reads NAME or NAME=SHARE.
+// sizes are the preset's, changed by the flags that were given.
+func (c *engineCmd) sizes(f *faults) enginesim.Config {
+	cfg := enginesim.Config{ContextTokens: 8192, KVTokens: 65536, BlockTokens: 16, MaxSeqs: 64, StepBudget: 8192, Step: enginesim.DefaultStep()}
+	if c.Preset != "" {
+		m, err := enginesim.Preset(c.Preset)
+		if err != nil {
+			f.add("--preset: expected one of these, found %q:\n%s", c.Preset, strings.TrimRight(presetList(), "\n"))
+		} else {
+			cfg = m.Config()
+			cfg.BlockTokens = 16
+		}
+	}
+	for _, x := range []struct {
+		flag  string
+		given *int
+		field *int
+	}{
+		{"context", c.Context, &cfg.ContextTokens}, {"kv-tokens", c.KVTokens, &cfg.KVTokens}, {"block-tokens", c.BlockTokens, &cfg.BlockTokens},
+		{"max-seqs", c.MaxSeqs, &cfg.MaxSeqs}, {"step-budget", c.StepBudget, &cfg.StepBudget},
+	} {
+		if x.given == nil {
+			continue
+		}
+		if *x.given < 1 {
+			f.add("--%s: expected 1 or more, found %d", x.flag, *x.given)
+		}
+		*x.field = *x.given
+	}
+	return cfg
+}
+
+// timeFlag reads a time of at least so many nanoseconds.
+func timeFlag(f *faults, name, text string, least time.Duration) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least {
+		f.add("--%s: expected a time such as 5s, found %q", name, text)
+	}
+	return d
+}
+
+// stepTimes puts the step times that were given in the place of others.
+func (c *engineCmd) stepTimes(f *faults, s *enginesim.StepTime) {
+	for _, x := range []struct {
+		flag, text string
+		field      *float64
+	}{
+		{"step-base", c.StepBase, &s.Base}, {"step-floor", c.StepFloor, &s.Floor}, {"step-token", c.StepToken, &s.PerToken},
+		{"step-seq", c.StepSeq, &s.PerSeq}, {"step-read", c.StepRead, &s.PerRead}, {"step-pair", c.StepPair, &s.PerPair},
+	} {
+		if x.text == "" {
+			continue
+		}
+		v, ok := fineTime(x.text)
+		if !ok {
+			f.add("--%s: expected a time such as 1.15ms, 22us or 1.05ns, found %q", x.flag, x.text)
+		}
+		*x.field = v
+	}
+	if *s == (enginesim.StepTime{}) {
+		f.add("--step-base and the other step times: at least one must be more than 0; --speed 0 is how not to wait")
+	}
+}
+
+// fineTime reads a time in seconds, finer than a nanosecond where need be.
+func fineTime(text string) (float64, bool) {
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}} {
+		if number, ok := strings.CutSuffix(text, unit.name); ok {
+			v, err := strconv.ParseFloat(number, 64)
+			return v * unit.seconds, err == nil && v >= 0 && !math.IsInf(v, 0)
+		}
+	}
+	return 0, text == "0"
+}
+
+func (c *engineCmd) faults(f *faults) enginesim.Faults {
+	all := enginesim.Faults{RetryAfter: timeFlag(f, "retry-after", c.RetryAfter, 1), DripPause: timeFlag(f, "drip-pause", c.DripPause, 1)}
+	for _, text := range c.Fault {
+		rule, err := faultRule(text)
+		if err != nil {
+			f.add("--fault: %w", err)
+		}
+		all.Rules = append(all.Rules, rule)
+	}
+	return all
+}
+
+// flagged says what is wrong with an engine in the words of the command line.
+func flagged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.NewReplacer(
+		"enginesim: ", "", "ContextTokens is", "--context is", "BlockTokens is", "--block-tokens is", "MaxSeqs is", "--max-seqs is", "StepBudget is", "--step-budget is",
+		"at least MaxSeqs", "at least --max-seqs", "KVTokens is", "--kv-tokens is", "Shapes is", "--shapes is", "Speed is", "--speed is", "SolveRate is", "--solve-rate is",
+		"LengthMean is", "--length-mean is", "LengthSigma is", "--length-sigma is", "Faults.Rules", "--fault: rule ",
+	).Replace(err.Error()))
+}
+
+// faultRule reads NAME, NAME=SHARE and what may follow by comma: first=N, match=TEXT (which takes the rest).
 func faultRule(text string) (enginesim.FaultRule, error) {
-	name, share, given := strings.Cut(text, "=")
-	if !given {
-		return enginesim.FaultRule{Fault: name, Rate: 1}, nil
+	head, tail, _ := strings.Cut(text, ",")
+	rule := enginesim.FaultRule{Rate: 1}
+	name, share, given := strings.Cut(head, "=")
+	rule.Fault = name
+	expected := fmt.Errorf("expected NAME=SHARE such as 503=0.05, 503=1,first=3 or reset=0.5,match=TEXT, found %q", text)
+	var err error
+	if given {
+		if rule.Rate, err = strconv.ParseFloat(share, 64); err != nil {
+			return enginesim.FaultRule{}, expected
+		}
 	}
-	rate, err := strconv.ParseFloat(share, 64)
-	if err != nil {
-		return enginesim.FaultRule{}, fmt.Errorf("expected NAME=SHARE such as 503=0.05, found %q", text)
+	for tail != "" {
+		if match, ok := strings.CutPrefix(tail, "match="); ok && match != "" {
+			rule.Match = match
+			return rule, nil
+		}
+		head, tail, _ = strings.Cut(tail, ",")
+		number, ok := strings.CutPrefix(head, "first=")
+		if rule.First, err = strconv.Atoi(number); !ok || err != nil || rule.First < 1 {
+			return enginesim.FaultRule{}, expected
+		}
 	}
-	return enginesim.FaultRule{Fault: name, Rate: rate}, nil
+	return rule, nil
 }
 
 // answersOf reads the answers of a task file for the simulated engine: the last user message is the question.

@@ -223,6 +223,12 @@ func (a *app) parser(c *cli) (*kong.Kong, error) {
 			{Key: "engine", Title: "Embedded engine (only without --endpoint)"},
 			{Key: "limits", Title: "Retries, deadlines, giving up"},
 			{Key: "files", Title: "How the dataset is written"},
+			{Key: "serve", Title: "Where and how it serves"},
+			{Key: "answers", Title: "What it says"},
+			{Key: "memory", Title: "Its memory"},
+			{Key: "batching", Title: "How it batches"},
+			{Key: "pace", Title: "How long its steps take"},
+			{Key: "wrong", Title: "What goes wrong, and what it is particular about"},
 		}),
 	)
 }

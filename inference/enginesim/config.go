@@ -25,6 +25,8 @@ type Config struct {
 	StepBudget int
 	// NullBlock takes one block of KVTokens out of use, as vLLM reserves one. Default false: KVTokens is what can be used.
 	NullBlock bool
+	// NoPrefixCache makes every sequence compute and hold all of its prompt: nothing is found, nothing is shared. Default false.
+	NoPrefixCache bool
 	// Priority lets requests of lower priority value go first and be preempted last. Default false: strictly in order of arrival.
 	Priority bool
 	// Batching is how sequences are put together. Default Continuous; see there for the kinds that pad, which have no prefix cache.

@@ -17,6 +17,7 @@ type Model struct {
 	batching Batching
 	shapes   []int
 	byRank   bool // Config.Priority
+	noCache  bool // no prefix cache
 	maxSeqs  int
 	budget   int // tokens a step
 	tokens   int // tokens a block
@@ -112,7 +113,7 @@ func (s *sequence) decodes() bool { return s.sampled > 0 && s.computed == s.tota
 func NewModel(c Config) *Model {
 	c = c.withDefaults()
 	return &Model{
-		step: c.Step, batching: c.Batching, shapes: c.Shapes, byRank: c.Priority, maxSeqs: c.MaxSeqs, budget: c.StepBudget,
+		step: c.Step, batching: c.Batching, shapes: c.Shapes, byRank: c.Priority, noCache: c.NoPrefixCache, maxSeqs: c.MaxSeqs, budget: c.StepBudget,
 		tokens: c.BlockTokens, pool: newPool(c.blocks(), c.BlockTokens), waiting: list.New(), known: map[uint64]*sequence{},
 	}
 }
@@ -127,7 +128,7 @@ func (m *Model) Offer(r Request, now time.Duration) {
 		s.prompt = length(r.Outline)
 		s.goal = s.prompt + r.Continuation.Tokens
 	}
-	r.Salt = m.salt(r.Salt)
+	r.Salt = m.saltOf(s)
 	s.text, s.tip = newContent(&r, m.tokens), &m.pool.root
 	m.queueLast(s)
 	m.known[r.ID] = s
@@ -148,6 +149,14 @@ func (m *Model) fresh() *sequence {
 
 // salt keeps apart what was computed before and after the cache was cleared.
 func (m *Model) salt(s uint64) uint64 { return mix(s + mix(uint64(m.clears))) }
+
+// saltOf is the salt of a sequence's text. Without a prefix cache it has one of its own, so that it shares no block either.
+func (m *Model) saltOf(s *sequence) uint64 {
+	if m.noCache {
+		return m.salt(mix(s.Salt) ^ uint64(s.number))
+	}
+	return m.salt(s.Salt)
+}
 
 // before says whether a comes before b in the queue, and keeps its blocks longer.
 func (m *Model) before(a, b *sequence) bool {
@@ -221,7 +230,7 @@ func (m *Model) ClearCache() {
 	for e := m.waiting.Front(); e != nil; e = e.Next() {
 		s := e.Value.(*sequence)
 		text := *s.text // the old one may be in the cache
-		text.salt = m.salt(s.Salt)
+		text.salt = m.saltOf(s)
 		s.text = &text
 	}
 }
@@ -273,7 +282,9 @@ func (m *Model) admission(s *sequence, now time.Duration, hit int) {
 		return
 	}
 	s.admitted = true
-	m.counters.PrefixQueries += int64(s.total())
+	if !m.noCache {
+		m.counters.PrefixQueries += int64(s.total())
+	}
 	m.counters.PrefixHits += int64(hit)
 	m.events = append(m.events, Event{ID: s.ID, Kind: Admitted, Tokens: hit, Queued: now - s.offered})
 }

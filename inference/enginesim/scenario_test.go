@@ -130,6 +130,8 @@ func (s *scenario) set(words []string) {
 				s.fail("%s: %v", w, err)
 			}
 			*times[name] = d.Seconds()
+		case name == "nocache":
+			s.config.NoPrefixCache = true
 		case name == "null":
 			s.config.NullBlock = true
 		case name == "priority":

@@ -101,6 +101,9 @@ func (m *Model) admit(now time.Duration) {
 		}
 		// The last token is computed in any case: without it there is nothing to sample from.
 		whole := (s.total() - 1) / m.tokens
+		if m.noCache {
+			whole = 0
+		}
 		found := m.pool.match(s.text, whole)
 		if lack := m.missing(s, s.total()) - found.hit - (m.pool.free - found.idle); lack > 0 {
 			m.block(s, found, whole, lack)

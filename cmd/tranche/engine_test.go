@@ -1,0 +1,95 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"tranche/inference/enginesim"
+)
+
+// engineConfig parses a command line of the engine and makes its configuration.
+func engineConfig(t *testing.T, args ...string) (enginesim.Config, error) {
+	t.Helper()
+	inv, done, err := newShell(t).app.parse(append([]string{"engine"}, args...))
+	if err != nil || done {
+		t.Fatalf("%v: %v", args, err)
+	}
+	cfg, _, err := inv.cli.Engine.config(t.Context())
+	return cfg, err
+}
+
+// The engine's defaults on the command line are its own, so that there is but one engine.
+func TestEngineDefaultsAreTheEnginesOwn(t *testing.T) {
+	cfg, err := engineConfig(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := enginesim.Config{
+		Model: "sim", Seed: 1, Speed: 1, SolveRate: cfg.SolveRate, ContextTokens: 8192, KVTokens: 65536, BlockTokens: 16, MaxSeqs: 64, StepBudget: 8192,
+		Step: enginesim.DefaultStep(), Batching: enginesim.Continuous, LengthMean: 120, LengthSigma: 0.6, KeepAlive: 5 * time.Second,
+		Faults: enginesim.Faults{RetryAfter: time.Second, DripPause: 20 * time.Millisecond},
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+}
+
+func TestEngineFlagsReachTheEngine(t *testing.T) {
+	cfg, err := engineConfig(t, "--preset", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache", "--priority",
+		"--batching", "shaped", "--shapes", "128,4096", "--max-seqs", "16", "--step-pair", "1.05ns", "--step-base", "2ms", "--keep-alive", "1s", "--strict",
+		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
+		"--fault", "503=0.5,first=3", "--fault", "reset=1,match=a,b=c", "--retry-after", "2s", "--drip-pause", "1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := enginesim.Preset("llama-3.1-8b-a100")
+	step := m.Step
+	step.Base, step.PerPair = 2e-3, 1.05e-9
+	want := enginesim.Config{
+		Model: "sim", Seed: 1, SolveRate: cfg.SolveRate, ContextTokens: 4096, KVTokens: m.KVTokens, BlockTokens: 32, MaxSeqs: 16, StepBudget: m.StepBudget,
+		NullBlock: true, NoPrefixCache: true, Priority: true, Step: step, Batching: enginesim.Shaped, Shapes: []int{128, 4096}, LengthMean: 50, LengthSigma: 1,
+		KeepAlive: time.Second, Strict: true, HideCached: true, DevRoutes: true, WeightVersion: "v1",
+		Faults: enginesim.Faults{
+			Rules:      []enginesim.FaultRule{{Fault: "503", Rate: 0.5, First: 3}, {Fault: "reset", Rate: 1, Match: "a,b=c"}},
+			RetryAfter: 2 * time.Second, DripPause: time.Millisecond,
+		},
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+}
+
+func TestEngineRefusesBadValuesInTheWordsOfItsFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--context: expected 1 or more, found 0":                               {"--context", "0"},
+		"--kv-tokens is 100 (96 in usable blocks), must hold one full context": {"--kv-tokens", "100"},
+		"--step-budget is 8, must be at least --max-seqs (64)":                 {"--step-budget", "8"},
+		"--speed is -1":       {"--speed=-1"},
+		"--solve-rate is 2":   {"--solve-rate", "2"},
+		"--length-sigma is 9": {"--length-sigma", "9"},
+		"--length-mean and --length-sigma: expected numbers above 0":                {"--length-mean", "0"},
+		"--shapes is [4 2], must be at least one length":                            {"--batching", "shaped", "--shapes", "4,2"},
+		"--shapes are what --batching shaped pads to; this is --batching static":    {"--batching", "static", "--shapes", "4"},
+		"--preset: expected one of these, found \"tpu\"":                            {"--preset", "tpu"},
+		"--step-token: expected a time such as 1.15ms, 22us or 1.05ns, found \"x\"": {"--step-token", "x"},
+		"--step-read: expected a time":                                              {"--step-read=-1ns"},
+		"--keep-alive: expected a time such as 5s, found \"0s\"":                    {"--keep-alive", "0s"},
+		"--drain: expected a time such as 5s, found \"soon\"":                       {"--drain", "soon"},
+		"expected NAME=SHARE such as 503=0.05, 503=1,first=3":                       {"--fault", "503=1,first=x"},
+		"--fault: rule [0].Fault is \"nonsense\"":                                   {"--fault", "nonsense=1"},
+		"--fault: rule [0].Rate is 2":                                               {"--fault", "503=2"},
+		"at least one must be more than 0":                                          {"--step-base", "0", "--step-floor", "0", "--step-token", "0", "--step-seq", "0", "--step-read", "0", "--step-pair", "0"},
+		"--prompt and --answer say how to read --answers":                           {"--prompt", "{{.q}}"},
+	} {
+		_, err := engineConfig(t, args...)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q in it", args, err, want)
+			continue
+		}
+		if strings.Contains(err.Error(), "enginesim") || strings.Count(err.Error(), "\n") > 4 {
+			t.Errorf("%v: not one message in the words of the flags: %v", args, err)
+		}
+	}
+}
