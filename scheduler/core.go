@@ -369,7 +369,7 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 	}
 	l, x := w.life, w.Prompt+u.Generated
 	if l.warm && w.held && u.Cached >= 0 {
-		r.trim(l.context, u.Cached, c.byAge.Len() > 0 && r.fresh(now, c.rules.StaleAfter))
+		r.trim(l.context, u.Cached, c.byAge.Len() > 0, r.fresh(now, c.rules.StaleAfter))
 	}
 	l.call = nil
 	l.warm = true

@@ -60,3 +60,12 @@ func (r *replica) shrink(factor float64) {
 		r.scale = min(r.scale, max(m, leastMeasured))
 	}
 }
+
+// grow takes the replica to hold more, by a share of what it is taken to hold: where nobody looks at its gauges, no more than we were told.
+func (r *replica) grow(share float64, fresh bool) {
+	most := 3.0
+	if !fresh {
+		most = 1
+	}
+	r.scale = max(r.scale, min(r.scale*(1+share), most))
+}

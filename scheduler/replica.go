@@ -198,8 +198,8 @@ func (c *Core) down(i int, now Time) Time {
 // trim corrects what r is taken to hold by what the server's cache kept of the contexts of episodes whose places were held.
 // It judges a generation, as many calls as episodes are inside: a share that was lost means that too much was promised, in that
 // proportion; nothing lost, while others wait for room, means that there may be more. Until the first loss the figure we were
-// told may be far too small, so it grows faster. It grows only when wanted: others wait, and the gauges are fresh.
-func (r *replica) trim(context, cached int, wanted bool) {
+// told may be far too small, so it grows faster.
+func (r *replica) trim(context, cached int, wanted, fresh bool) {
 	if context < 256 {
 		return
 	}
@@ -216,9 +216,9 @@ func (r *replica) trim(context, cached int, wanted bool) {
 	case share > lossAllowed:
 		r.shrink(1 - min(share, 0.3)*lossStep)
 	case wanted && !r.probed:
-		r.scale = min(r.scale*(1+probeStep), 3)
+		r.grow(probeStep, fresh)
 	case wanted && share == 0:
-		r.scale = min(r.scale*(1+keepStep), 3)
+		r.grow(keepStep, fresh)
 	}
 }
 
