@@ -17,7 +17,7 @@ import (
 	"tranche/storage"
 )
 
-// engineCmd is everything that the simulated engine can be switched to. Sizes and times that are not given (nil, "") are the preset's, else
+// engineCmd is everything that the simulated engine can be switched to. Sizes and times that are not given (nil, "") are the machine's, else
 // the engine's own defaults.
 type engineCmd struct {
 	Listen    string `default:"127.0.0.1:8000" placeholder:"ADDR" group:"serve" help:"Address to serve; port 0 takes a free one. Default: ${default}."`
@@ -34,21 +34,21 @@ type engineCmd struct {
 	Prompt      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the question in --answers, as for run."`
 	Answer      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the answer in --answers, as for run."`
 
-	Preset        string `placeholder:"NAME" group:"memory" help:"Model and GPU whose published step times, memory and limits to take; the flags below change single ones. 'list' tells the names. Default: none."`
-	Context       *int   `placeholder:"TOKENS" group:"memory" help:"Longest prompt and answer of one sequence. Default: 8192 tokens, with --preset 32768."`
-	KVTokens      *int   `name:"kv-tokens" placeholder:"TOKENS" group:"memory" help:"KV-cache size, at least the context. Default: 65536 tokens, or the preset's."`
+	Machine       string `placeholder:"NAME" group:"memory" help:"Model and GPU whose published step times, memory and limits to take; the flags below change single ones. 'list' tells the names. Default: none."`
+	Context       *int   `placeholder:"TOKENS" group:"memory" help:"Longest prompt and answer of one sequence. Default: 8192 tokens, with --machine 32768."`
+	KVTokens      *int   `name:"kv-tokens" placeholder:"TOKENS" group:"memory" help:"KV-cache size, at least the context. Default: 65536 tokens, or the machine's."`
 	BlockTokens   *int   `placeholder:"TOKENS" group:"memory" help:"Size of a KV block, and the grain of the prefix cache. Default: 16 tokens."`
 	NullBlock     bool   `group:"memory" help:"Take one block out of use, as vLLM does."`
 	NoPrefixCache bool   `group:"memory" help:"Nothing is found in a prefix cache, and sequences share no memory."`
 
 	Batching   string `enum:"continuous,static,shaped" default:"continuous" placeholder:"KIND" group:"batching" help:"How sequences are put together: continuous (they come and go at every step); static (padded to the longest, all answered with the last); shaped (padded to fixed shapes, as on TPUs and HPUs). Default: ${default}."`
-	MaxSeqs    *int   `placeholder:"N" group:"batching" help:"Sequences that run at once, rows of a padded launch; others wait. Default: 64, or the preset's."`
-	StepBudget *int   `placeholder:"TOKENS" group:"batching" help:"Tokens one step computes at most, prompts and answers together; at least --max-seqs. Default: 8192 tokens, or the preset's."`
+	MaxSeqs    *int   `placeholder:"N" group:"batching" help:"Sequences that run at once, rows of a padded launch; others wait. Default: 64, or the machine's."`
+	StepBudget *int   `placeholder:"TOKENS" group:"batching" help:"Tokens one step computes at most, prompts and answers together; at least --max-seqs. Default: 8192 tokens, or the machine's."`
 	Shapes     []int  `placeholder:"TOKENS" group:"batching" help:"Context lengths that --batching shaped pads to, rising, by comma. Default: 128, 256 and so on up to the context."`
 	Priority   bool   `group:"batching" help:"Requests of a lower priority value go first and are preempted last. Off: strictly in order of arrival."`
 
 	Speed     float64 `default:"1" placeholder:"X" group:"pace" help:"1 = the pace of a real GPU, 10 = ten times that, 0 = no waiting. Default: ${default}."`
-	StepBase  string  `placeholder:"TIME" group:"pace" help:"Each step: launch and scheduling, such as 1.15ms. The default of all six is that of Llama-3.1-8B on an H100, or the preset's."`
+	StepBase  string  `placeholder:"TIME" group:"pace" help:"Each step: launch and scheduling, such as 1.15ms. The default of all six is that of Llama-3.1-8B on an H100, or the machine's."`
 	StepFloor string  `placeholder:"TIME" group:"pace" help:"Each step: reading the weights; a step with few tokens takes no less, such as 5.65ms."`
 	StepToken string  `placeholder:"TIME" group:"pace" help:"Each token computed, such as 22us."`
 	StepSeq   string  `placeholder:"TIME" group:"pace" help:"Each sequence that takes part, such as 4.4us."`
@@ -70,8 +70,8 @@ func (engineCmd) Help() string {
 }
 
 func (c *engineCmd) do(ctx context.Context, a *app) error {
-	if c.Preset == "list" {
-		return a.print(presetList())
+	if c.Machine == "list" {
+		return a.print(machineList())
 	}
 	cfg, drain, err := c.config(ctx)
 	if err != nil {
@@ -94,8 +94,8 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	return closeEngine(ctx, a, server, drain)
 }
 
-// presetList tells what --preset takes.
-func presetList() string {
+// machineList tells what --machine takes.
+func machineList() string {
 	var b strings.Builder
 	for _, m := range enginesim.Presets() {
 		fmt.Fprintf(&b, "%-20s KV cache %d tokens, %d sequences, %d tokens a step\n", m.Name, m.KVTokens, m.MaxSeqs, m.StepBudget)
@@ -160,13 +160,13 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 	return cfg, drain, f.err()
 }
 
-// sizes are the preset's, changed by the flags that were given.
+// sizes are the machine's, changed by the flags that were given.
 func (c *engineCmd) sizes(f *faults) enginesim.Config {
 	cfg := enginesim.Config{ContextTokens: 8192, KVTokens: 65536, BlockTokens: 16, MaxSeqs: 64, StepBudget: 8192, Step: enginesim.DefaultStep()}
-	if c.Preset != "" {
-		m, err := enginesim.Preset(c.Preset)
+	if c.Machine != "" {
+		m, err := enginesim.Preset(c.Machine)
 		if err != nil {
-			f.add("--preset: expected one of these, found %q:\n%s", c.Preset, strings.TrimRight(presetList(), "\n"))
+			f.add("--machine: expected one of these, found %q:\n%s", c.Machine, strings.TrimRight(machineList(), "\n"))
 		} else {
 			cfg = m.Config()
 			cfg.BlockTokens = 16

@@ -37,7 +37,7 @@ func TestEngineDefaultsAreTheEnginesOwn(t *testing.T) {
 }
 
 func TestEngineFlagsReachTheEngine(t *testing.T) {
-	cfg, err := engineConfig(t, "--preset", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache", "--priority",
+	cfg, err := engineConfig(t, "--machine", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache", "--priority",
 		"--batching", "shaped", "--shapes", "128,4096", "--max-seqs", "16", "--step-pair", "1.05ns", "--step-base", "2ms", "--keep-alive", "1s", "--strict",
 		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
 		"--fault", "503=0.5,first=3", "--fault", "reset=1,match=a,b=c", "--retry-after", "2s", "--drip-pause", "1ms")
@@ -72,7 +72,7 @@ func TestEngineRefusesBadValuesInTheWordsOfItsFlags(t *testing.T) {
 		"--length-mean and --length-sigma: expected numbers above 0":                {"--length-mean", "0"},
 		"--shapes is [4 2], must be at least one length":                            {"--batching", "shaped", "--shapes", "4,2"},
 		"--shapes are what --batching shaped pads to; this is --batching static":    {"--batching", "static", "--shapes", "4"},
-		"--preset: expected one of these, found \"tpu\"":                            {"--preset", "tpu"},
+		"--machine: expected one of these, found \"tpu\"":                           {"--machine", "tpu"},
 		"--step-token: expected a time such as 1.15ms, 22us or 1.05ns, found \"x\"": {"--step-token", "x"},
 		"--step-read: expected a time":                                              {"--step-read=-1ns"},
 		"--keep-alive: expected a time such as 5s, found \"0s\"":                    {"--keep-alive", "0s"},
