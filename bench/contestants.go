@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"tranche/bucketing"
 	"tranche/scheduler"
 )
 
@@ -81,10 +82,10 @@ func Padded() []Contestant {
 	}
 	return []Contestant{
 		{"arrival", "full launches in order of arrival", func(t Told) (Policy, error) { return NewBatches(t, nil, nil), nil }},
-		{"equal-count", "8 classes of prompt length, equally many calls each", classes(EqualCount, prompt, false)},
-		{"least-padding", "8 classes of prompt length, bounds that pad least", classes(LeastPadding, prompt, false)},
-		{"equal-count-oracle", "8 classes of true answer length, equally many calls each", classes(EqualCount, answer, true)},
-		{"least-padding-oracle", "8 classes of true answer length, bounds that pad least", classes(LeastPadding, answer, true)},
+		{"equal-count", "8 classes of prompt length, equally many calls each", classes(bucketing.EqualCount, prompt, false)},
+		{"least-padding", "8 classes of prompt length, bounds that pad least", classes(bucketing.LeastPadding, prompt, false)},
+		{"equal-count-oracle", "8 classes of true answer length, equally many calls each", classes(bucketing.EqualCount, answer, true)},
+		{"least-padding-oracle", "8 classes of true answer length, bounds that pad least", classes(bucketing.LeastPadding, answer, true)},
 	}
 }
 

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"math"
 	"slices"
 	"sort"
 	"time"
@@ -13,7 +12,7 @@ import (
 // batches feeds engines that pad: whenever a replica is idle it gets one launch of at most as many calls as it has rows, all of one
 // class. Without bounds there is one class and launches are in order of arrival: what a loop over model.generate does. With bounds at
 // the quantiles of the lengths it is the classic bucketing by equal counts (bucket_by_sequence_length and its like); with bounds
-// from LeastPadding, the best that hard classes can be. A class with a full launch goes first, of those the one that waits longest;
+// from bucketing.LeastPadding, the best that hard classes can be. A class with a full launch goes first, of those the one that waits longest;
 // when none is full the longest waiting goes as it is: no replica idles while there is work.
 type batches struct {
 	bounds   []int // rising; class k holds lengths up to bounds[k], the last all longer ones
@@ -129,54 +128,3 @@ func (b *batches) Withdraw(t scheduler.Ticket) bool {
 func (*batches) Act(string, string, scheduler.Time)        {}
 func (*batches) Observe(int, episode.Load, scheduler.Time) {}
 func (*batches) Leave(string, scheduler.Time)              {}
-
-// EqualCount is the bounds, tokens, of classes that hold equally many of the lengths each; fewer where lengths repeat.
-func EqualCount(lengths []int, classes int) []int {
-	sorted := slices.Sorted(slices.Values(lengths))
-	var bounds []int
-	for k := 1; k < classes && len(sorted) > 0; k++ {
-		bounds = append(bounds, sorted[share(float64(k)/float64(classes), len(sorted))-1])
-	}
-	return slices.Compact(bounds)
-}
-
-// LeastPadding is the bounds, tokens, of at most so many classes for which the lengths, each padded to the longest of its class, sum up
-// to the least: dynamic programming over the distinct lengths, of which at most 1,024 quantiles are considered.
-func LeastPadding(lengths []int, classes int) []int {
-	sorted := slices.Sorted(slices.Values(lengths))
-	edges := EqualCount(lengths, min(1024, len(lengths))) // candidates: a class may end at any of them, or at the longest
-	if len(sorted) == 0 {
-		return nil
-	}
-	edges = slices.Compact(append(edges, sorted[len(sorted)-1]))
-	upTo := make([]int, len(edges)+1) // lengths within the first k edges
-	for k, e := range edges {
-		upTo[k+1] = sort.SearchInts(sorted, e+1)
-	}
-	// least[c][k]: tokens, padding included, of the first k edges in c classes.
-	least, from := make([][]float64, classes+1), make([][]int, classes+1)
-	for c := range least {
-		least[c], from[c] = make([]float64, len(edges)+1), make([]int, len(edges)+1)
-		for k := range least[c] {
-			least[c][k] = math.Inf(1)
-		}
-	}
-	least[0][0] = 0
-	for c := 1; c <= classes; c++ {
-		for k := 1; k <= len(edges); k++ {
-			for j := range k {
-				if t := least[c-1][j] + float64(edges[k-1]*(upTo[k]-upTo[j])); t < least[c][k] {
-					least[c][k], from[c][k] = t, j
-				}
-			}
-		}
-	}
-	var bounds []int
-	c := min(classes, len(edges))
-	for k := from[c][len(edges)]; c > 1 && k > 0; k = from[c][k] {
-		bounds = append(bounds, edges[k-1])
-		c--
-	}
-	slices.Reverse(bounds)
-	return bounds
-}

@@ -3,6 +3,6 @@
 // kind get.
 //
 // A class says how much KV-cache memory a call is expected to hold. It orders and admits work; it never gates completion and
-// is no wall between replicas. The package is pure: no clock, no I/O, no goroutine, standard library only. Open ladder.go
+// is no wall between replicas. Only engines that pad want walls: LeastPadding finds where they cost least. The package is pure: no clock, no I/O, no goroutine, standard library only. Open ladder.go
 // first.
 package bucketing
