@@ -105,7 +105,14 @@ func (f Fleet) Tell(w Workload) Told {
 		if f.Told != nil {
 			know = f.Told(i, know)
 		}
-		t.Replicas = append(t.Replicas, scheduler.ReplicaConfig{Name: "r" + strconv.Itoa(i), Capacity: know})
+		told := scheduler.ReplicaConfig{Name: "r" + strconv.Itoa(i), Capacity: know}
+		if c.Batching == enginesim.Static || c.Batching == enginesim.Shaped {
+			told.Rows = c.MaxSeqs
+			if c.Batching == enginesim.Shaped {
+				told.Shapes = c.PadsTo()
+			}
+		}
+		t.Replicas = append(t.Replicas, told)
 	}
 	return t
 }

@@ -79,9 +79,10 @@ type Core struct {
 	alarms     alarms
 	admissions int
 
-	acting, scoring int  // open episodes that make no call now
-	noMore          bool // no episode will come that has not come yet
-	booked          Time // until when the replicas' books are kept
+	acting, scoring int      // open episodes that make no call now
+	noMore          bool     // no episode will come that has not come yet
+	booked          Time     // until when the replicas' books are kept
+	padding         *padding // nil = no replica pads
 }
 
 const timeUnit = 10 * time.Millisecond
@@ -107,6 +108,7 @@ type call struct {
 	life     *life
 	moved    bool // waited long enough for its origin
 	held     bool // its episode's memory was held when it came
+	shelved  shelved
 }
 
 type callState int
@@ -121,6 +123,7 @@ const (
 type groupHome struct {
 	replica int // where the first was sent; -1 = nowhere yet
 	open    int
+	answers logs           // lengths of the members' answers, where replicas pad
 	probe   *call          // waits to be the first
 	waiting map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
 }
@@ -142,8 +145,11 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 		if r.Strict {
 			theta = 1
 		}
-		c.replicas = append(c.replicas, &replica{ReplicaConfig: r, index: len(c.replicas), theta: theta, scale: 1, cooldown: rules.Cooldown})
+		c.replicas = append(c.replicas, &replica{
+			ReplicaConfig: r, index: len(c.replicas), theta: theta, scale: 1, cooldown: rules.Cooldown, pace: newPace(rules.PrefillToken.Seconds()),
+		})
 	}
+	c.padding = newPadding(replicas, rules.Seed)
 	return c, nil
 }
 
@@ -166,6 +172,7 @@ func (c *Core) Offer(r Request, now Time) {
 		c.crowded(l)
 	}
 	l.call = w
+	c.expect(r.Prompt)
 	c.enqueue(w, now)
 }
 
@@ -217,6 +224,7 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 	c.charge(now)
 	c.ring(now)
 	rejects = c.rejects(now)
+	launches = c.batches(now, launches)
 	reserved := c.oldestFirst(now, &launches)
 	for n := -1; n < len(launches); { // a launch that moves an episode makes room where it was
 		n = len(launches)
@@ -320,7 +328,9 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 		g.replica = i
 		c.teach(g, now)
 	}
-	c.enter(w.life, i)
+	if r.Rows == 0 {
+		c.enter(w.life, i)
+	}
 	c.turn++
 	return Launch{Ticket: w.Ticket, Replica: i, MaxTokens: most, Class: w.class, Attempt: w.attempts}
 }
@@ -348,6 +358,7 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 		got = -1
 	}
 	c.answers.left(w.Cell, w.launched, now, got)
+	r.unload(got, now)
 	if r.trial == t {
 		r.trial = 0
 	}
@@ -363,6 +374,7 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 
 // succeeded learns from a call and projects its episode anew.
 func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
+	c.heed(w, u.Generated)
 	if w.Turns == 1 {
 		c.siblings.Add(w.Group, u.Generated)
 		c.teach(w.life.siblings, now)
@@ -372,7 +384,7 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 		r.trim(l.context, u.Cached, c.byAge.Len() > 0, r.fresh(now, c.rules.StaleAfter))
 	}
 	l.call = nil
-	l.warm = true
+	l.warm = r.Rows == 0 // nothing is kept where batches are padded
 	l.turns++
 	c.future.reach(l.domain, l.turns, x-l.context)
 	l.context = x
@@ -496,6 +508,11 @@ func (c *Core) untilNext(now Time) Time {
 		}
 	}
 	for _, r := range c.replicas {
+		if r.Rows > 0 && c.padding.waiting > 0 {
+			if t := c.startsAt(r, now); t != never {
+				at(t)
+			}
+		}
 		at(r.gateUntil)
 		if r.open && r.trial == 0 {
 			at(r.retryAt)

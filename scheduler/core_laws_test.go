@@ -46,6 +46,7 @@ func (w *world) step(t *rapid.T) {
 		w.end(t, r.Ticket, "rejected")
 		w.after(r.Ticket, true)
 	}
+	w.checkBatches(t, launches)
 	for _, l := range launches {
 		if _, twice := w.running[l.Ticket]; twice {
 			w.fatal(t, "call %d launched twice at once", l.Ticket)
@@ -161,6 +162,27 @@ func (w *world) end(t *rapid.T, k Ticket, how string) {
 	w.pending--
 }
 
+// checkBatches: a replica that pads is given nothing while it runs a batch, and no more than it has rows.
+func (w *world) checkBatches(t *rapid.T, launches []Launch) {
+	given := map[int]int{}
+	for _, l := range launches {
+		given[l.Replica]++
+	}
+	for i, r := range w.core.replicas {
+		if r.Rows == 0 || given[i] == 0 {
+			continue
+		}
+		for k, f := range w.running {
+			if f.launch.Replica == i {
+				w.fatal(t, "%s is given %d calls while it runs call %d", r.Name, given[i], k)
+			}
+		}
+		if given[i] > r.Rows {
+			w.fatal(t, "%s is given %d calls and has %d rows", r.Name, given[i], r.Rows)
+		}
+	}
+}
+
 // checkBudgets is law 2: what is promised never exceeds a replica's budget, and is the sum over its running calls.
 func (w *world) checkBudgets(t *rapid.T) {
 	perReplica := map[int]int{}
@@ -183,8 +205,13 @@ func (w *world) checkBudgets(t *rapid.T) {
 func newWorld(t *rapid.T, seed uint64) *world {
 	var replicas []ReplicaConfig
 	for i := range rapid.IntRange(1, 5).Draw(t, "replicas") {
+		rows := rapid.SampledFrom([]int{0, 0, 1, 3, 8}).Draw(t, "rows")
+		var shapes []int
+		if rows > 0 && rapid.Bool().Draw(t, "shaped") {
+			shapes = []int{64, 128, 256}
+		}
 		replicas = append(replicas, ReplicaConfig{
-			Strict: rapid.Bool().Draw(t, "strict"), Name: fmt.Sprint("r", i), MaxCalls: rapid.IntRange(0, 4).Draw(t, "calls"),
+			Rows: rows, Shapes: shapes, Strict: rapid.Bool().Draw(t, "strict"), Name: fmt.Sprint("r", i), MaxCalls: rapid.IntRange(0, 4).Draw(t, "calls"),
 			Capacity: episode.Capacity{KVTokens: rapid.SampledFrom([]int{0, 500, 4000}).Draw(t, "kv"), ContextTokens: rapid.SampledFrom([]int{0, 300, 2000}).Draw(t, "context")},
 		})
 	}
@@ -231,6 +258,9 @@ func TestLaws(t *testing.T) {
 				w.fatal(t, "%s still counts %d episodes, %v", r.Name, r.inside, r.sum)
 			}
 		}
+		if p := w.core.padding; p != nil && p.waiting != 0 {
+			w.fatal(t, "%d calls are still taken to wait for replicas that pad", p.waiting)
+		}
 		if len(w.core.lives) != 0 || len(w.core.groups) != 0 {
 			w.fatal(t, "the core still knows %d episodes, %d groups", len(w.core.lives), len(w.core.groups))
 		}
@@ -245,7 +275,7 @@ func TestCoreIsDeterministic(t *testing.T) {
 		play := func() []string {
 			var rs []ReplicaConfig
 			for i := range fleet {
-				rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 2})
+				rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 2, Rows: 3 * (i % 2)})
 			}
 			core, _ := NewCore(Rules{Seed: seed}, rs)
 			w := &world{core: core, rnd: rand.New(rand.NewPCG(seed, 2)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, faulty: 0.3,

@@ -74,23 +74,15 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "rules":
 		s.rules = Rules{
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
-			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"),
+			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), Linger: arg.time("linger"),
 		}
-		if c := arg["classes"]; c != "" {
-			var bounds []int
-			for _, b := range strings.Split(c, ",") {
-				n, err := strconv.Atoi(b)
-				if err != nil {
-					t.Fatal(err)
-				}
-				bounds = append(bounds, n)
-			}
+		if bounds := arg.ints(t, "classes"); bounds != nil {
 			s.rules.Ladder, _ = bucketing.NewLadder(bounds)
 		}
 		return nil
 	case "replica":
 		s.names[words[1]] = len(s.replicas)
-		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"),
+		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"), Rows: arg.int("rows"), Shapes: arg.ints(t, "shapes"),
 			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context"), Sequences: arg.int("seqs")}})
 		return nil
 	}
@@ -113,7 +105,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 		s.core.Offer(Request{
 			Ticket: ticket(t, words[1]), Episode: arg.or("ep", "e"+words[1]), Group: arg.or("group", "g"+words[1]),
 			Cell: episode.Cell{DataSource: arg["cell"]}, Prompt: arg.int("prompt"), Exact: arg.has("exact"), Want: arg.int("want"),
-			Context: arg.int("cap"), MinUseful: arg.int("useful"), Turns: arg.int("turns"),
+			Context: arg.int("cap"), MinUseful: arg.int("useful"), Turns: arg.int("turns"), GroupSize: arg.int("size"),
 		}, s.now)
 		return nil
 	case "settle":
@@ -244,6 +236,19 @@ func (a arguments) or(k, other string) string {
 func (a arguments) int(k string) int {
 	n, _ := strconv.Atoi(a[k])
 	return n
+}
+
+// ints is a list by comma; nil when there is none.
+func (a arguments) ints(t *testing.T, k string) []int {
+	var list []int
+	for _, word := range strings.FieldsFunc(a[k], func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 func (a arguments) intOr(k string, other int) int {

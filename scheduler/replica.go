@@ -10,6 +10,12 @@ type ReplicaConfig struct {
 	// Strict holds prompt + max_tokens of all calls in flight under KVTokens, whatever is expected: for a budget that a person
 	// set. Else what is expected counts, and the engine's own preemption is the last resort.
 	Strict bool
+	// Rows says that the replica pads: it takes batches of at most so many calls and answers when the longest is done. 0 = it batches
+	// continuously.
+	Rows int
+	// Shapes are the lengths, tokens, rising, that prompts are padded to where the engine is compiled for fixed shapes, its rows then being
+	// a power of two; nil = prompts are padded to the longest of their batch. Only with Rows.
+	Shapes []int
 }
 
 type replica struct {
@@ -39,6 +45,9 @@ type replica struct {
 	gauge             gauge
 	served, failed    int64
 	book              book
+	batch             load // that runs, where Rows is set
+	idle              Time // since when none does
+	pace              pace
 }
 
 // limit is the most tokens prompt and answer of one call may have on r; 0 = not known.
@@ -79,7 +88,7 @@ func (c *Core) feasible(r *replica, w *call) bool {
 
 // fits says whether the call can be sent to r now without promising more KV than r has.
 func (c *Core) fits(r *replica, w *call, now Time) bool {
-	if !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
+	if r.Rows > 0 || !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
 		return false
 	}
 	c0 := r.holds()

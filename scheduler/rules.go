@@ -35,6 +35,7 @@ type Rules struct {
 	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
 	RampCalls                 int              // how many calls are spaced so; default 16
 	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
+	Linger                    time.Duration    // a replica that pads waits so long for a batch to fill; default 10 ms
 	Seed                      uint64           // seed of the backoff jitter
 }
 
@@ -62,6 +63,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.Ramp, 20*time.Millisecond)
 	def(&r.RampCalls, 16)
 	def(&r.StaleAfter, 15*time.Second)
+	def(&r.Linger, 10*time.Millisecond)
 	return r
 }
 
@@ -80,7 +82,7 @@ func (r Rules) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
-		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))

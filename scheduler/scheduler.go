@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +18,10 @@ type Endpoint struct {
 	Counter  episode.Counter // nil = prompts cannot be counted there
 	Gauge    episode.Gauge   // nil = no load figures
 	Capacity episode.Capacity
-	MaxCalls int  // calls in flight at once; 0 = Config.Concurrency
-	Strict   bool // Capacity.KVTokens is a budget that a person set: see ReplicaConfig.Strict
+	MaxCalls int   // calls in flight at once; 0 = Config.Concurrency
+	Strict   bool  // Capacity.KVTokens is a budget that a person set: see ReplicaConfig.Strict
+	Rows     int   // it pads batches of so many calls; 0 = it does not: see ReplicaConfig.Rows
+	Shapes   []int // what prompts are padded to there: see ReplicaConfig.Shapes
 }
 
 // Config is what a Scheduler needs. The zero value of a field means its default.
@@ -39,6 +42,9 @@ func (c Config) Validate() error {
 	for _, e := range c.Endpoints {
 		if e.Model == nil {
 			errs = append(errs, fmt.Errorf("scheduler: endpoint %q has no model", e.Name))
+		}
+		if e.Rows < 0 || len(e.Shapes) > 0 && e.Rows == 0 || !slices.IsSorted(e.Shapes) {
+			errs = append(errs, fmt.Errorf("scheduler: endpoint %q: %d rows, shapes %v: rows must not be negative, shapes must rise and need rows", e.Name, e.Rows, e.Shapes))
 		}
 	}
 	if c.Concurrency < 0 {
@@ -107,8 +113,11 @@ func New(cfg Config) (*Scheduler, error) {
 	def(&cfg.GaugeEvery, 5*time.Second)
 	replicas := make([]ReplicaConfig, len(cfg.Endpoints))
 	for i, e := range cfg.Endpoints {
+		if e.Rows > 0 {
+			def(&e.MaxCalls, e.Rows)
+		}
 		def(&e.MaxCalls, cfg.Concurrency)
-		replicas[i] = ReplicaConfig{Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls, Strict: e.Strict}
+		replicas[i] = ReplicaConfig{Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls, Strict: e.Strict, Rows: e.Rows, Shapes: e.Shapes}
 	}
 	core, err := NewCore(cfg.Rules, replicas)
 	if err != nil {

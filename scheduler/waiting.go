@@ -13,6 +13,8 @@ import (
 type pool struct {
 	members []int
 	queue   bucketing.Queues[*call]
+	rack    rack
+	padded  bool // some members pad
 }
 
 // enqueue puts a call where the replicas that can take it look for work.
@@ -42,6 +44,7 @@ func (c *Core) enqueue(w *call, now Time) {
 		}
 	}
 	w.place = w.pool.queue.Push(level, w)
+	c.shelve(w, now)
 	if w.age == nil {
 		w.since, w.age = now, c.byAge.Push(age, w)
 	}
@@ -79,7 +82,7 @@ func (c *Core) pool(members []int) *pool {
 	}
 	p := c.pools[string(key)]
 	if p == nil {
-		p = &pool{members: slices.Clone(members)}
+		p = &pool{members: slices.Clone(members), padded: slices.ContainsFunc(members, func(i int) bool { return c.replicas[i].Rows > 0 })}
 		c.pools[string(key)] = p
 		c.order = append(c.order, p)
 		slices.SortStableFunc(c.order, func(a, b *pool) int { return len(a.members) - len(b.members) })
@@ -101,6 +104,7 @@ func (c *Core) unqueue(w *call) {
 		w.place.Remove()
 		w.place = nil
 	}
+	c.unshelve(w)
 	if w.age != nil {
 		w.age.Remove()
 		w.age = nil

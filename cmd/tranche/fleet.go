@@ -27,6 +27,8 @@ type member struct {
 	url      string
 	calls    int    // in flight at most
 	strict   bool   // the KV cache figure is a budget that the user set
+	rows     int    // of a batch, where it pads; 0 = it does not
+	shapes   []int  // tokens: what prompts are padded to
 	callsWhy string // where that figure is from, for people
 	meter    *meter
 }
@@ -87,7 +89,11 @@ func (f *fleet) embed(s *Settings, answers func(string) (string, bool)) (Endpoin
 	if model == "" {
 		model = embeddedModel
 	}
-	engine, err := enginesim.New(enginesim.Config{Model: model, Seed: s.EngineSeed, SolveRate: &s.EngineSolveRate, Speed: s.EngineSpeed, Answer: answers})
+	batching := enginesim.Continuous
+	if s.Padded > 0 {
+		batching = enginesim.Static
+	}
+	engine, err := enginesim.New(enginesim.Config{Model: model, Seed: s.EngineSeed, SolveRate: &s.EngineSolveRate, Speed: s.EngineSpeed, Answer: answers, Batching: batching, MaxSeqs: s.Padded})
 	if err != nil {
 		return Endpoint{}, withCode(codeUsage, fmt.Errorf("embedded engine: %w", err))
 	}
@@ -148,6 +154,9 @@ func (f *fleet) add(ep *inference.Endpoint, e Endpoint, s *Settings) {
 	m := member{endpoint: ep, url: e.URL, meter: &meter{name: ep.Name()}}
 	m.strict = e.KVTokens == 0 && s.KVBudget > 0
 	m.calls, m.callsWhy = callsAtOnce(e.Concurrency, s.Concurrency, ep.Capacity().Sequences)
+	if m.rows, m.shapes = e.padded(s.Padded); m.rows > 0 {
+		m.calls, m.callsWhy = m.rows, "the rows of a padded batch"
+	}
 	f.members = append(f.members, m)
 }
 
@@ -198,12 +207,22 @@ func (f *fleet) calls() int {
 	return n
 }
 
+// rows is the number of rows over all endpoints that pad.
+func (f *fleet) rows() int {
+	n := 0
+	for _, m := range f.members {
+		n += m.rows
+	}
+	return n
+}
+
 // endpoints hands the fleet to the scheduler.
 func (f *fleet) endpoints() []scheduler.Endpoint {
 	var list []scheduler.Endpoint
 	for _, m := range f.members {
 		list = append(list, scheduler.Endpoint{
 			Name: m.meter.name, Model: m.endpoint, Counter: m.endpoint, Gauge: m.endpoint, Capacity: m.endpoint.Capacity(), MaxCalls: m.calls, Strict: m.strict,
+			Rows: m.rows, Shapes: m.shapes,
 		})
 	}
 	return list

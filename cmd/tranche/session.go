@@ -499,12 +499,13 @@ func (s *session) budget() episode.Budget {
 	}
 }
 
-// openEpisodes is how many episodes are open at once: more than calls, because an episode in a tool holds no call.
+// openEpisodes is how many episodes are open at once: more than calls, because an episode in a tool holds no call, and far more where
+// batches are padded: like calls for one are found only among many.
 func (s *session) openEpisodes() int {
 	if s.set.OpenEpisodes > 0 {
 		return s.set.OpenEpisodes
 	}
-	return max(64, 2*s.fleet.calls())
+	return max(64, 2*s.fleet.calls(), 16*s.fleet.rows())
 }
 
 func (s *session) samplerConfig() sampler.Config {

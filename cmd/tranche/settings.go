@@ -76,8 +76,9 @@ type Settings struct {
 	APIKeyEnv    string        `name:"api-key-env" placeholder:"NAME" group:"servers" scope:"operation" help:"NAME of the environment variable that holds the API key; the key itself is never a setting. Default: none is read."`
 	Stream       bool          `group:"servers" scope:"operation" help:"Stream the answers: time to first token is measured, and a cut answer keeps its part. Off: cheaper on both sides."`
 	Concurrency  int           `default:"0" placeholder:"CALLS" group:"servers" scope:"operation" help:"Calls in flight at once, an endpoint; 0 = the sequences the server says it runs at once, else 64. Default: ${default}."`
-	OpenEpisodes int           `default:"0" placeholder:"N" group:"servers" scope:"operation" help:"Episodes open at once; 0 = twice the calls of all endpoints, at least 64. Default: ${default}."`
+	OpenEpisodes int           `default:"0" placeholder:"N" group:"servers" scope:"operation" help:"Episodes open at once; 0 = twice the calls of all endpoints, sixteen times where they pad, at least 64. Default: ${default}."`
 	KVBudget     int           `name:"kv-budget" default:"0" placeholder:"TOKENS" group:"servers" scope:"operation" help:"Hard KV budget of an endpoint, tokens: prompt + max_tokens of the calls in flight there never exceed it; 0 = none: episodes are admitted by what they are expected to need of the cache the server says it has. Default: ${default}."`
+	Padded       int           `default:"0" placeholder:"ROWS" group:"servers" scope:"operation" help:"The servers pad: they take static batches of so many calls and wait for the longest. They then get whole batches of like calls. An endpoint's own batching, rows and shapes win; 0 = they batch continuously. Default: ${default}."`
 	Classes      []int         `placeholder:"TOKENS" group:"servers" scope:"operation" help:"Upper bounds of the length classes, tokens, rising, comma separated. Default: powers of two from 256 to 131072."`
 	ServerIdle   time.Duration `default:"5s" placeholder:"TIME" group:"servers" scope:"operation" help:"How long the server keeps an idle connection; ours are closed sooner. Default: ${default} (uvicorn's)."`
 
@@ -178,7 +179,7 @@ func (s *Settings) validateCounts(f *faults) {
 		{"samples", s.Samples, 1}, {"limit", s.Limit, 0}, {"offset", s.Offset, 0}, {"window", s.Window, 1}, {"rounds", s.Rounds, 1},
 		{"max-tokens", s.MaxTokens, 1}, {"max-episode-tokens", s.MaxEpisodeTokens, 0}, {"max-context", s.MaxContext, 0},
 		{"max-turns", s.MaxTurns, 0}, {"min-useful", s.MinUseful, 1}, {"concurrency", s.Concurrency, 0}, {"open-episodes", s.OpenEpisodes, 0},
-		{"kv-budget", s.KVBudget, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0},
+		{"kv-budget", s.KVBudget, 0}, {"padded", s.Padded, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0},
 		{"max-observation", int(s.MaxObservation), 64}, {"part-bytes", int(s.PartBytes), 1}, {"row-group-bytes", int(s.RowGroupBytes), 1},
 	} {
 		if c.value < c.least {
@@ -249,6 +250,32 @@ func (s *Settings) validateServers(f *faults) {
 		if e.Context < 0 || e.KVTokens < 0 || e.Concurrency < 0 {
 			f.add("%s: context, kv-tokens and concurrency must be 0 or more", at)
 		}
+		s.validateBatching(f, at, e)
+	}
+}
+
+func (s *Settings) validateBatching(f *faults, at string, e Endpoint) {
+	switch e.Batching {
+	case "", batchContinuous, batchStatic, batchShaped:
+	default:
+		f.add("%s: batching: expected %s, %s or %s, found %q", at, batchContinuous, batchStatic, batchShaped, e.Batching)
+		return
+	}
+	pads := e.Batching == batchStatic || e.Batching == batchShaped
+	rows, _ := e.padded(s.Padded)
+	switch {
+	case e.Rows < 0:
+		f.add("%s: rows: expected 1 or more, found %d", at, e.Rows)
+	case pads && rows == 0:
+		f.add("%s: rows: is missing; batching %s needs the number of calls of a batch", at, e.Batching)
+	case e.Batching == batchContinuous && e.Rows > 0:
+		f.add("%s: rows: %d, but batching continuous has none", at, e.Rows)
+	}
+	if rising := slices.IsSortedFunc(e.Shapes, func(a, b int) int { return a - b + 1 }); e.Shapes != nil && (e.Batching != batchShaped || !rising || len(e.Shapes) == 0 || e.Shapes[0] < 1) {
+		f.add("%s: shapes: expected rising lengths in tokens, and batching shaped; found %v with batching %q", at, e.Shapes, e.Batching)
+	}
+	if e.Batching == batchShaped && len(e.Shapes) == 0 {
+		f.add("%s: shapes: is missing; batching shaped needs the lengths that prompts are padded to", at)
 	}
 }
 

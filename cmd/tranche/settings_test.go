@@ -393,3 +393,44 @@ func FuzzSettingsFile(f *testing.F) {
 		}
 	})
 }
+
+// An endpoint that pads is told so by a flag for all of them or by its own keys, which win.
+func TestPaddedEndpoints(t *testing.T) {
+	file := write(t, "run.yaml", `
+tasks: tasks.jsonl
+padded: 16
+endpoint:
+  - http://a:1/v1
+  - {url: "http://b:1/v1", batching: continuous}
+  - {url: "http://c:1/v1", rows: 8}
+  - {url: "http://d:1/v1", batching: shaped, shapes: [128, 256]}
+`)
+	s, err := settingsOf(t, "-c", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct {
+		rows   int
+		shapes []int
+	}{{16, nil}, {0, nil}, {8, nil}, {16, []int{128, 256}}}
+	for i, e := range s.Endpoint {
+		if rows, shapes := e.padded(s.Padded); rows != want[i].rows || !reflect.DeepEqual(shapes, want[i].shapes) {
+			t.Errorf("%s: %d rows, shapes %v, expected %v", e.URL, rows, shapes, want[i])
+		}
+	}
+	bad := write(t, "bad.yaml", `
+tasks: tasks.jsonl
+endpoint:
+  - {url: "http://a:1/v1", batching: dynamic}
+  - {url: "http://b:1/v1", batching: static}
+  - {url: "http://c:1/v1", batching: continuous, rows: 4}
+  - {url: "http://d:1/v1", batching: shaped, rows: 4, shapes: [256, 128]}
+  - {url: "http://e:1/v1", batching: shaped, rows: 4}
+`)
+	_, err = settingsOf(t, "-c", bad)
+	for _, part := range []string{`endpoint[0]: batching: expected`, "endpoint[1]: rows: is missing", "endpoint[2]: rows: 4", "endpoint[3]: shapes: expected rising", "endpoint[4]: shapes: is missing"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %v", part, err)
+		}
+	}
+}

@@ -64,6 +64,30 @@ type Endpoint struct {
 	KVTokens    int    `json:"kv-tokens,omitempty"`   // tokens; overrides what the server says
 	Concurrency int    `json:"concurrency,omitempty"` // calls at once
 	ExtraBody   Object `json:"extra-body,omitempty"`
+	Batching    string `json:"batching,omitempty"` // continuous, static or shaped; "" = static with --padded, else continuous
+	Rows        int    `json:"rows,omitempty"`     // calls of one batch, where it is static or shaped; 0 = --padded
+	Shapes      []int  `json:"shapes,omitzero"`    // tokens, rising: what prompts are padded to, where it is shaped
+}
+
+// Kinds of batching of an endpoint.
+const (
+	batchContinuous = "continuous" // calls come and go at every step
+	batchStatic     = "static"     // a batch is padded to its longest prompt and waits for its longest answer
+	batchShaped     = "shaped"     // the same, padded to fixed shapes
+)
+
+// padded is how many rows the endpoint's batches have, 0 = it does not pad, and the shapes its prompts are padded to.
+func (e Endpoint) padded(run int) (rows int, shapes []int) {
+	if e.Batching == batchContinuous || e.Batching == "" && e.Rows == 0 && run == 0 {
+		return 0, nil
+	}
+	if rows = e.Rows; rows == 0 {
+		rows = run
+	}
+	if e.Batching == batchShaped {
+		shapes = e.Shapes
+	}
+	return rows, shapes
 }
 
 // UnmarshalText takes the URL form that a flag has.

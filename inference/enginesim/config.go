@@ -98,6 +98,18 @@ func (s StepTime) duration(w work) time.Duration {
 	return time.Duration(t * float64(time.Second))
 }
 
+// PadsTo is Shapes or, where they are not given, their default.
+func (c Config) PadsTo() []int {
+	if c.Shapes != nil {
+		return c.Shapes
+	}
+	var shapes []int
+	for n := 128; n < c.ContextTokens; n *= 2 {
+		shapes = append(shapes, n)
+	}
+	return append(shapes, max(1, c.ContextTokens))
+}
+
 func (c Config) withDefaults() Config {
 	pick(&c.Model, "sim")
 	pick(&c.ContextTokens, 8192)
@@ -107,12 +119,7 @@ func (c Config) withDefaults() Config {
 	pick(&c.StepBudget, 8192)
 	pick(&c.Step, DefaultStep())
 	pick(&c.Batching, Continuous)
-	if c.Shapes == nil {
-		for n := 128; n < c.ContextTokens; n *= 2 {
-			c.Shapes = append(c.Shapes, n)
-		}
-		c.Shapes = append(c.Shapes, max(1, c.ContextTokens))
-	}
+	c.Shapes = c.PadsTo()
 	pick(&c.LengthMean, 120)
 	pick(&c.LengthSigma, 0.6)
 	pick(&c.KeepAlive, 5*time.Second)
