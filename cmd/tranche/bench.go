@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ type benchCmd struct {
 type benchSchedCmd struct {
 	Workload []string `short:"w" default:"agent" placeholder:"NAME" help:"Workloads to play, several by comma; 'list' tells what there is. Default: ${default}."`
 	Policy   []string `short:"p" default:"tranche,flood-sticky,caps,aimd,prime-rl,thunder,walls" placeholder:"NAME" help:"Policies to compare, several by comma: a name, caps (all static caps), cap-N, all; 'list' tells what there is. flood is always played. Default: ${default}."`
-	Fleet    string   `default:"4" placeholder:"REPLICAS" help:"COUNT or COUNTxSHARE of the reference replica's KV memory, several by comma: 2,2x0.3 is two whole replicas and two small ones. Default: ${default}."`
+	Fleet    string   `placeholder:"REPLICAS" help:"COUNT or COUNTxSHARE of the reference replica's KV memory, several by comma: 2,2x0.3 is two whole replicas and two small ones. Default: what the workload was made for, mostly 4."`
 	Engine   string   `default:"continuous" enum:"continuous,static,shaped" placeholder:"KIND" help:"How the replicas batch: continuous; static and shaped pad, and hold 64 sequences. Their policies: arrival, equal-count, least-padding and others ('padded' = all). Default: ${default}."`
 	Load     []int    `default:"48" placeholder:"N" help:"Episodes open at once per replica, several by comma; 0 = all. Default: ${default}."`
 	Episodes int      `placeholder:"N" help:"Episodes of a workload. Default: its own number."`
@@ -110,16 +111,13 @@ func (c *benchSchedCmd) plan() (schedPlan, error) {
 	if p.policies, err = bench.Named(c.Policy); err != nil {
 		f.add("--policy: %w", err)
 	}
-	if p.fleet.Replicas, err = bench.ParseReplicas(c.Fleet); err != nil {
-		f.add("--fleet: %w", err)
+	if c.Fleet != "" {
+		if p.fleet.Replicas, err = bench.ParseReplicas(c.Fleet); err != nil {
+			f.add("--fleet: %w", err)
+		}
 	}
 	if p.fleet.MetricsEvery, err = time.ParseDuration(c.Metrics); err != nil || p.fleet.MetricsEvery < 0 {
 		f.add("--metrics: expected a time such as 1s, or 0, found %q", c.Metrics)
-	}
-	for i := range p.fleet.Replicas {
-		if p.fleet.Replicas[i].Batching = enginesim.Batching(c.Engine); c.Engine != string(enginesim.Continuous) {
-			p.fleet.Replicas[i].MaxSeqs = paddedRows
-		}
 	}
 	for _, n := range c.Load {
 		if n < 0 {
@@ -146,13 +144,15 @@ func (c *benchSchedCmd) match(a *app, p schedPlan, item bench.Item) bench.Match 
 	if c.Episodes > 0 {
 		n = c.Episodes
 	}
+	fleet := p.fleet
+	fleet.Replicas = c.replicas(p, item)
 	context := 0
-	for _, r := range p.fleet.Replicas {
+	for _, r := range fleet.Replicas {
 		context = max(context, r.ContextTokens)
 	}
 	m := bench.Match{
 		Workload: func(seed uint64) (bench.Workload, error) { return item.Make(p.traces, n, context, seed) },
-		Fleet:    p.fleet, Loads: c.Load, Policies: p.policies, Seeds: c.Seeds, First: c.Seed, Workers: c.Jobs,
+		Fleet:    fleet, Loads: c.Load, Policies: p.policies, Seeds: c.Seeds, First: c.Seed, Workers: c.Jobs,
 	}
 	if m.Workers == 0 {
 		m.Workers = runtime.GOMAXPROCS(0)
@@ -163,6 +163,23 @@ func (c *benchSchedCmd) match(a *app, p schedPlan, item bench.Item) bench.Match 
 		}
 	}
 	return m
+}
+
+// replicas is what a workload is played on: what was asked for, else what it was made for.
+func (c *benchSchedCmd) replicas(p schedPlan, item bench.Item) []enginesim.Config {
+	all := slices.Clone(p.fleet.Replicas)
+	if len(all) == 0 {
+		all = slices.Clone(item.Replicas)
+	}
+	if len(all) == 0 {
+		all = slices.Repeat([]enginesim.Config{bench.Reference()}, 4)
+	}
+	for i := range all {
+		if all[i].Batching = enginesim.Batching(c.Engine); c.Engine != string(enginesim.Continuous) {
+			all[i].MaxSeqs = paddedRows
+		}
+	}
+	return all
 }
 
 // show writes what is ready: a workload takes minutes, and the next one may be stopped.
