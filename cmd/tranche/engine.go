@@ -22,6 +22,7 @@ type engineCmd struct {
 	Seed      int64    `default:"1" placeholder:"N" help:"Seed of every answer and injected fault. Default: ${default}."`
 	Speed     float64  `default:"1" placeholder:"X" help:"1 = the pace of a real GPU, 10 = ten times that, 0 = no waiting. Default: ${default}."`
 	SolveRate float64  `default:"0.7" placeholder:"SHARE" help:"Share of solvable questions that are answered right, 0 to 1. Default: ${default}."`
+	Preset    string   `placeholder:"FILE" help:"Be the engine that this preset of calibrate describes; its model name, step times, memory and limits win over the flags for them."`
 	Answers   []string `sep:"none" placeholder:"FILE" help:"Task file whose questions the engine then knows the answers of; may be repeated."`
 	Prompt    string   `placeholder:"TEMPLATE" help:"Template for the question in --answers, as for run."`
 	Answer    string   `placeholder:"TEMPLATE" help:"Template for the answer in --answers, as for run."`
@@ -54,7 +55,7 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	if err := a.print(fmt.Sprintf("http://%s/v1\n", server.Addr())); err != nil {
 		return errors.Join(err, server.Close(ctx))
 	}
-	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences; ctrl-c stops it", c.Model, c.Context, c.KVTokens, c.MaxSeqs)
+	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences; ctrl-c stops it", cfg.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs)
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
 	return closeEngine(ctx, a, server, drain)
@@ -84,6 +85,15 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 	f := &faults{}
 	cfg := enginesim.Config{
 		Model: c.Model, Seed: c.Seed, Speed: c.Speed, SolveRate: &c.SolveRate, ContextTokens: c.Context, KVTokens: c.KVTokens, MaxSeqs: c.MaxSeqs,
+	}
+	if c.Preset != "" {
+		p, err := readPreset(c.Preset)
+		if err != nil {
+			f.add("--preset: %w", err)
+		}
+		of := p.config()
+		of.Seed, of.Speed, of.SolveRate = cfg.Seed, cfg.Speed, cfg.SolveRate
+		cfg = of
 	}
 	checkKeyName(f, "api-key-env", c.APIKeyEnv)
 	if c.APIKeyEnv != "" {
