@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (m Measure) sample(ctx context.Context, p point, name string) (enginesim.St
 
 // ask is a call of this measurement; no two names share a prefix.
 func (m Measure) ask(name string, prompt []int32, tokens int) episode.Continuation {
-	return episode.Continuation{ID: m.Run + "/" + name, Episode: m.Run, Salt: m.Run + "/" + name, Prompt: prompt, Tokens: tokens, Timed: true}
+	return episode.Continuation{ID: m.Run + "/" + name, Episode: m.Run, Salt: strings.ReplaceAll(m.Run+"."+name, "/", "."), Prompt: prompt, Tokens: tokens, Timed: true}
 }
 
 func randomIDs(n int) []int32 {

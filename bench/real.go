@@ -97,7 +97,7 @@ func (r Real) run(ctx context.Context, c Contestant, repeat int) (Result, error)
 	if err != nil {
 		return Result{}, orStopped(ctx, err)
 	}
-	s := newStage(r, p, fmt.Sprintf("%s/%s/%d", r.Run, c.Name, repeat))
+	s := newStage(r, p, fmt.Sprintf("%s.%s.%d", r.Run, c.Name, repeat))
 	if err := s.play(ctx); err != nil {
 		return Result{}, orStopped(ctx, err)
 	}

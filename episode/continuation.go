@@ -11,7 +11,7 @@ type Continuation struct {
 	ID, Episode string
 	Prompt      []int32
 	Tokens      int    // generated exactly; at least 1
-	Salt        string // only calls with equal salts share cached prefixes; "" = none is sent
+	Salt        string // only calls with equal salts share cached prefixes; "" = none is sent. vLLM takes no more than 128 characters, none of @ / \ and NUL
 	Timed       bool   // tell when each token came; costs more on both sides
 }
 

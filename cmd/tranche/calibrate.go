@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -109,6 +110,9 @@ func (c *calibrateCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return withCode(codeEndpoint, err)
 	}
+	if fit.Step.Base+fit.Step.Floor < leastStep {
+		return withCode(codeEndpoint, errors.New("the measurements say that a step takes no time at all: something else ran on the server or on this machine; try again when both are idle, with more --repeats"))
+	}
 	text, err := c.preset(e, fit).text(aboutFit(e, samples, fit))
 	if err != nil {
 		return err
@@ -120,6 +124,9 @@ func (c *calibrateCmd) do(ctx context.Context, a *app) error {
 	}
 	return a.print(text)
 }
+
+// leastStep is shorter than any engine's step, seconds.
+const leastStep = 10e-6
 
 func (c *calibrateCmd) preset(e *inference.Endpoint, fit enginesim.Fit) preset {
 	has := e.Capacity()
