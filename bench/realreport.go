@@ -246,7 +246,7 @@ func (r RealReport) Table(w io.Writer) error {
 	fmt.Fprintln(t, head)
 	rows := slices.SortedStableFunc(slices.Values(r.Rows), func(a, b RealRow) int { return cmp.Compare(a.Makespan, b.Makespan) })
 	for _, x := range rows {
-		line := fmt.Sprintf("%s\t%d\t%.1f\t%.2f\t%.2f\t%.0f\t%.2f\t%.2f\t%.0f\t%.2f\t", x.Policy, x.Runs, x.Makespan, x.Speedup, x.OverBestCap, x.Computed, x.OfLowestCap, x.HitRate, x.Preemptions, x.LatencyP50)
+		line := fmt.Sprintf("%s\t%d\t%.1f\t%s\t%s\t%.0f\t%s\t%.2f\t%.0f\t%.2f\t", x.Policy, x.Runs, x.Makespan, known(x.Speedup), known(x.OverBestCap), x.Computed, known(x.OfLowestCap), x.HitRate, x.Preemptions, x.LatencyP50)
 		if s := x.Simulated; s != nil {
 			line += fmt.Sprintf("%.1f\t%.0f\t%.2f\t%.0f\t", s.Makespan, s.Computed, s.HitRate, s.Preemptions)
 		}
@@ -259,6 +259,14 @@ func (r RealReport) Table(w io.Writer) error {
 		fmt.Fprintln(w, a)
 	}
 	return nil
+}
+
+// known is a ratio for people: there is none without the policy it is over.
+func known(ratio float64) string {
+	if ratio == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(ratio, 'f', 2, 64)
 }
 
 // String says in words how far the simulation can be believed.
