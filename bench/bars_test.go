@@ -31,7 +31,7 @@ type bar struct {
 }
 
 func BenchmarkBars(b *testing.B) {
-	for _, x := range slices.Concat(agentBars(), toolBars(), fleetBars(), tailBars(), prefixBars(), paddedBars(), doubtBars()) {
+	for _, x := range slices.Concat(agentBars(), smallBars(), toolBars(), fleetBars(), tailBars(), prefixBars(), paddedBars(), doubtBars()) {
 		b.Run(x.name, func(b *testing.B) {
 			var m Mean
 			for b.Loop() {
@@ -51,8 +51,8 @@ func BenchmarkBars(b *testing.B) {
 // course is what a bar is run on.
 type course struct {
 	item     string
-	episodes int // 0 = the item's own
-	replicas string
+	episodes int    // 0 = the item's own
+	replicas string // "" = the item's own
 	load     int
 	change   func(*Fleet)
 	policies []string
@@ -76,7 +76,9 @@ func (c course) run(b *testing.B) Level {
 		c.episodes = item.Episodes
 	}
 	f := Fleet{MetricsEvery: time.Second}
-	if f.Replicas, err = ParseReplicas(c.replicas); err != nil {
+	if c.replicas == "" {
+		f.Replicas = item.Replicas
+	} else if f.Replicas, err = ParseReplicas(c.replicas); err != nil {
 		b.Fatal(err)
 	}
 	if c.change != nil {
@@ -200,6 +202,21 @@ func paddedBars() []bar {
 			bar{"static engine, " + item + "/over the best bounds", func(b *testing.B) Mean { l = once(b, l, c); return faster(l, "least-padding-oracle") }, 0.95})
 	}
 	return bars
+}
+
+// smallBars are the loads that were played on a real vLLM, on that server simulated.
+func smallBars() []bar {
+	var all []bar
+	for item, overFlood := range map[string]float64{"vllm-a": 1.4, "vllm-b": 2.2} {
+		run := func(b *testing.B) Level {
+			return course{item: item, load: 0, policies: []string{"tranche", "flood", "cap-4", "cap-6", "cap-8", "cap-10", "cap-12", "cap-16"}}.run(b)
+		}
+		all = append(all,
+			bar{item + "/over flood", func(b *testing.B) Mean { return faster(run(b), "flood") }, overFlood},
+			bar{item + "/over the best cap", func(b *testing.B) Mean { l := run(b); return over(l.row("tranche"), l.bestCap()) }, 1},
+		)
+	}
+	return all
 }
 
 func doubtBars() []bar {

@@ -17,6 +17,8 @@ type Item struct {
 	Episodes int
 	// Traced says that it is read from recorded traces.
 	Traced bool
+	// Replicas are what it is played on unless told otherwise; nil = four reference replicas.
+	Replicas []enginesim.Config
 	// Make draws n episodes whose contexts fit contextTokens.
 	Make func(t Traces, n, contextTokens int, seed uint64) (Workload, error)
 }
@@ -32,38 +34,47 @@ func Catalogue() []Item {
 		}
 	}
 	return []Item{
-		{"agent", "multi-turn agents in the shape of public trajectories, actions 0.8 s in the median", 768, false, agent(1)},
-		{"agent-x5", "the same with actions five times slower", 768, false, agent(5)},
-		{"agent-x20", "the same with actions twenty times slower", 768, false, agent(20)},
-		{"reasoning", "single answers with a long tail, groups of 8", 4096, false, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
+		{"agent", "multi-turn agents in the shape of public trajectories, actions 0.8 s in the median", 768, false, nil, agent(1)},
+		{"agent-x5", "the same with actions five times slower", 768, false, nil, agent(5)},
+		{"agent-x20", "the same with actions twenty times slower", 768, false, nil, agent(20)},
+		{"reasoning", "single answers with a long tail, groups of 8", 4096, false, nil, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
 			return Reasoning(groups(n, 8), 8, seed), nil
 		}},
-		{"prefixes", "groups of 8 on 64 documents of 16k tokens: more than one replica holds", 2048, false, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
+		{"prefixes", "groups of 8 on 64 documents of 16k tokens: more than one replica holds", 2048, false, nil, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
 			return Prefixes(groups(n, 8), 8, 64, 16_000, seed), nil
 		}},
-		{"prefixes-fit", "groups of 8 on 16 documents of 6k tokens: every replica holds them all", 2048, false, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
+		{"prefixes-fit", "groups of 8 on 16 documents of 6k tokens: every replica holds them all", 2048, false, nil, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
 			return Prefixes(groups(n, 8), 8, 16, 6_000, seed), nil
 		}},
-		{"coding-agent", "recorded coding-agent sessions, scaled to the context", 256, true, Traces.CodingAgent},
-		{"r1", "lengths of a DeepSeek-R1 service, groups of 8 alike", 4096, true, func(t Traces, n, _ int, seed uint64) (Workload, error) {
+		{"coding-agent", "recorded coding-agent sessions, scaled to the context", 256, true, nil, Traces.CodingAgent},
+		{"r1", "lengths of a DeepSeek-R1 service, groups of 8 alike", 4096, true, nil, func(t Traces, n, _ int, seed uint64) (Workload, error) {
 			return t.R1(groups(n, 8), 8, seed)
 		}},
-		{"mooncake-conversation", "recorded prompts with shared prefixes, groups of 8", 2048, true, func(t Traces, n, context int, _ uint64) (Workload, error) {
+		{"mooncake-conversation", "recorded prompts with shared prefixes, groups of 8", 2048, true, nil, func(t Traces, n, context int, _ uint64) (Workload, error) {
 			return t.Mooncake("conversation", groups(n, 8), 8, context)
 		}},
-		{"mooncake-synthetic", "composed prompts with shared prefixes, groups of 8", 2048, true, func(t Traces, n, context int, _ uint64) (Workload, error) {
+		{"mooncake-synthetic", "composed prompts with shared prefixes, groups of 8", 2048, true, nil, func(t Traces, n, context int, _ uint64) (Workload, error) {
 			return t.Mooncake("synthetic", groups(n, 8), 8, context)
 		}},
-		{"azure-code", "recorded code completions: long prompts, short answers", 4096, true, func(t Traces, n, _ int, seed uint64) (Workload, error) {
+		{"azure-code", "recorded code completions: long prompts, short answers", 4096, true, nil, func(t Traces, n, _ int, seed uint64) (Workload, error) {
 			return t.Azure("code", n, seed)
 		}},
-		{"azure-conv", "recorded chat", 4096, true, func(t Traces, n, _ int, seed uint64) (Workload, error) {
+		{"azure-conv", "recorded chat", 4096, true, nil, func(t Traces, n, _ int, seed uint64) (Workload, error) {
 			return t.Azure("conv", n, seed)
 		}},
-		{"summaries", "summaries of long documents of nearly one length: the null case", 4096, true, func(t Traces, n, _ int, seed uint64) (Workload, error) {
+		{"summaries", "summaries of long documents of nearly one length: the null case", 4096, true, nil, func(t Traces, n, _ int, seed uint64) (Workload, error) {
 			return t.Summaries(n, seed)
 		}},
+		onVLLM(VLLMA(), "short multi-turn episodes on a small real vLLM, of which its cache holds about ten"),
+		onVLLM(VLLMB(), "the same with longer prompts and shorter answers"),
 	}
+}
+
+// onVLLM is a load that comes with the one server it was made for.
+func onVLLM(l VLLMLoad, about string) Item {
+	return Item{l.Name, about, l.Episodes, false, []enginesim.Config{l.Engine()}, func(_ Traces, n, _ int, seed uint64) (Workload, error) {
+		return l.Draw(n, seed), nil
+	}}
 }
 
 func groups(n, size int) int { return max((n+size-1)/size, 1) }

@@ -101,7 +101,7 @@ func (f Fleet) Validate() error {
 func (f Fleet) Tell(w Workload) Told {
 	t := Told{Seed: f.Seed, Wall: wallOf(w, float64(shortReplicas(len(f.Replicas)))/float64(max(len(f.Replicas), 1))), Played: w}
 	for i, c := range f.Replicas {
-		know := episode.Capacity{ContextTokens: c.ContextTokens, KVTokens: c.KVTokens, Sequences: c.MaxSeqs, Source: "simulation"}
+		know := episode.Capacity{ContextTokens: c.ContextTokens, KVTokens: c.KVTokens, Sequences: c.MaxSeqs, BlockTokens: c.BlockTokens, Source: "simulation"}
 		if f.Told != nil {
 			know = f.Told(i, know)
 		}

@@ -113,7 +113,8 @@ func (m Match) Run() (Report, error) {
 	if len(m.Loads) == 0 {
 		m.Loads = []int{0}
 	}
-	if err := m.addFlood(); err != nil {
+	var err error
+	if m.Policies, err = withFlood(m.Policies); err != nil {
 		return Report{}, err
 	}
 	var workloads []Workload
@@ -135,12 +136,13 @@ func (m Match) Run() (Report, error) {
 	return r, nil
 }
 
-func (m *Match) addFlood() error {
+// withFlood adds flood to policies where it is missing.
+func withFlood(policies []Contestant) ([]Contestant, error) {
 	flood, err := Named([]string{"flood"})
-	if err == nil && !slices.ContainsFunc(m.Policies, func(c Contestant) bool { return c.Name == "flood" }) {
-		m.Policies = append(slices.Clone(m.Policies), flood...)
+	if err == nil && !slices.ContainsFunc(policies, func(c Contestant) bool { return c.Name == "flood" }) {
+		policies = append(slices.Clone(policies), flood...)
 	}
-	return err
+	return policies, err
 }
 
 func (m Match) plan(workloads []Workload) (Report, []job) {

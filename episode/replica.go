@@ -7,6 +7,7 @@ type Capacity struct {
 	ContextTokens int    // longest prompt + answer of one call
 	KVTokens      int    // KV cache, tokens, all running sequences together
 	Sequences     int    // sequences that run at once
+	BlockTokens   int    // size of a KV block, tokens; what a sequence holds is rounded up to whole blocks
 	Source        string // where the figures come from, for people: "vllm /metrics cache_config_info", "config", …
 }
 

@@ -116,7 +116,7 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
-		a, service, f := e.attempt(ctx, c, sending{requestID(c, attempt, again), body, e.closesAfter(c)})
+		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c)})
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body) {
 				continue
@@ -129,9 +129,11 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 
 // sending is one request as it goes out.
 type sending struct {
-	id    string
-	body  []byte
-	close bool // the connection is not to be used again
+	id, session string
+	route       string // behind the version
+	body        []byte
+	close       bool // the connection is not to be used again
+	timed       bool // note when each token of a stream comes
 }
 
 // closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
@@ -211,7 +213,7 @@ func aborted(r *episode.Reply, a *answer) *episode.Fault {
 }
 
 // attempt sends one body and reads the answer, whole or streamed. Exactly one of the answer and the failure is set.
-func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, out sending) (*answer, time.Duration, *failure) {
+func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Duration, *failure) {
 	began := time.Now()
 	w := newWatch(ctx, e.cfg)
 	defer w.stop()
@@ -219,13 +221,13 @@ func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, out sending) (*
 	f := &failure{}
 	var connected atomic.Bool // the transport may call the hook after RoundTrip gave up
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, e.address.api+"/chat/completions", out.body)
+	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, e.address.api+out.route, out.body)
 	if err != nil {
 		f.err = err
 		return nil, 0, f
 	}
 	req.Header["X-Request-Id"] = []string{out.id}
-	req.Header["X-Session-Id"] = []string{c.Episode}
+	req.Header["X-Session-Id"] = []string{out.session}
 	req.Close = out.close
 
 	resp, err := e.transport.RoundTrip(req)
@@ -238,7 +240,7 @@ func (e *Endpoint) attempt(ctx context.Context, c *episode.Call, out sending) (*
 	}
 	defer resp.Body.Close()
 	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
-	f.answer = &answer{}
+	f.answer = &answer{timed: out.timed}
 	if err := e.read(resp, w, began, f); err != nil {
 		f.err = w.why(err)
 		return nil, 0, f

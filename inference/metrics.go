@@ -170,22 +170,23 @@ func whole[T int | int64](sum float64, n int) *T {
 }
 
 // cacheTokens is the KV capacity in tokens of all engines behind a URL, from vLLM's cache_config_info: its own figure
-// where it has one, else blocks times their size. 0 = not told.
-func cacheTokens(samples []sample) int {
-	total := 0
+// where it has one, else blocks times their size, and the size of a block, of the largest if they differ. 0 = not told.
+func cacheTokens(samples []sample) (total, block int) {
 	for _, s := range samples {
 		if s.name != "vllm:cache_config_info" {
 			continue
+		}
+		size, err := strconv.Atoi(s.labels["block_size"])
+		if err == nil {
+			block = max(block, size)
 		}
 		if n, err := strconv.Atoi(s.labels["kv_cache_size_tokens"]); err == nil && n > 0 {
 			total += n
 			continue
 		}
-		blocks, err1 := strconv.Atoi(s.labels["num_gpu_blocks"])
-		size, err2 := strconv.Atoi(s.labels["block_size"])
-		if err1 == nil && err2 == nil {
+		if blocks, err2 := strconv.Atoi(s.labels["num_gpu_blocks"]); err == nil && err2 == nil {
 			total += blocks * size
 		}
 	}
-	return total
+	return total, block
 }

@@ -233,8 +233,8 @@ func (e *Endpoint) readCapacity(ctx context.Context, card *modelCard) episode.Ca
 	case KindLlama:
 		e.llamaCapacity(ctx, &c)
 	default:
-		if kv := cacheTokens(parseMetrics(text)); kv > 0 {
-			c.KVTokens = kv
+		if kv, block := cacheTokens(parseMetrics(text)); kv > 0 {
+			c.KVTokens, c.BlockTokens = kv, block
 			c.Source = join(c.Source, "/metrics cache_config_info")
 		}
 	}

@@ -56,7 +56,7 @@ func TestOpenKinds(t *testing.T) {
 		"vLLM": {map[string]mock.Handler{
 			"GET /v1/models": fixed(200, `{"data":[{"id":"q","owned_by":"vllm","root":"/w","parent":null,"max_model_len":8192,"permission":[{"id":"p"}]}]}`),
 			"GET /version":   fixed(200, `{"version":"0.32.0"}`), "GET /metrics": plainText(vllmMetrics)},
-			KindVLLM, "0.32.0", "q", episode.Capacity{ContextTokens: 8192, KVTokens: 129*16 + 3000, Source: "vllm /v1/models, /metrics cache_config_info"}},
+			KindVLLM, "0.32.0", "q", episode.Capacity{ContextTokens: 8192, KVTokens: 129*16 + 3000, BlockTokens: 16, Source: "vllm /v1/models, /metrics cache_config_info"}},
 		"the simulated engine": {map[string]mock.Handler{
 			"GET /v1/models": fixed(200, `{"data":[{"id":"sim","owned_by":"tranche-sim","max_model_len":4096}]}`)},
 			KindSim, "", "sim", episode.Capacity{ContextTokens: 4096, Source: "tranche-sim /v1/models"}},

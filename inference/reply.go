@@ -25,6 +25,8 @@ type answer struct {
 	choices   map[int]*choice // by index; we ask for one, a server may give more
 	ended     bool            // the stream's end marker came
 	first     time.Duration   // dispatch to the first piece of the answer itself; 0 = none yet
+	timed     bool            // stamps are wanted
+	stamps    []time.Duration // of each token id, since dispatch
 }
 
 type choice struct {

@@ -44,6 +44,7 @@ func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure
 			f.body = e.redact(said)
 			return nil
 		}
+		f.answer.stamp(time.Since(began))
 		if f.answer.first == 0 && f.answer.started() {
 			f.answer.first = time.Since(began)
 		}

@@ -133,6 +133,7 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 	if err := rules.Validate(); err != nil {
 		return nil, err
 	}
+	def(&rules.Overhead, halfBlock(replicas))
 	rules = rules.withDefaults()
 	c := &Core{
 		rules: rules, rnd: rand.New(rand.NewPCG(rules.Seed, 0x7261_6e63_6865)),

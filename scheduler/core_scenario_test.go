@@ -83,7 +83,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "replica":
 		s.names[words[1]] = len(s.replicas)
 		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"), Rows: arg.int("rows"), Shapes: arg.ints(t, "shapes"),
-			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context"), Sequences: arg.int("seqs")}})
+			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context"), Sequences: arg.int("seqs"), BlockTokens: arg.int("block")}})
 		return nil
 	}
 	if s.core == nil {

@@ -20,7 +20,7 @@ func TestWithoutFreshGaugesNothingGrowsBeyondWhatWeWereTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &replica{scale: c.from}
-			for range 100 {
+			for range 300 {
 				r.grow(probeStep, c.fresh)
 			}
 			if r.scale != c.want {

@@ -272,7 +272,7 @@ func (c *Core) Act(episodeID, kind string, now Time) {
 		c.exit(l)
 		return
 	}
-	c.alarm(alarm{at: now + ttl, life: l, holds: l.holds})
+	c.alarm(alarm{at: now + max(ttl, c.usual(kind)), life: l, holds: l.holds})
 }
 
 // acted learns how long the action took, when the next call is offered.

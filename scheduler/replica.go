@@ -115,7 +115,7 @@ func (c *Core) need(r *replica, w *call) float64 {
 	if w.life.single {
 		prompt = w.Prompt
 	}
-	need := r.sum.peakWith(w.life.plan)
+	need := r.sum.peakWith(w.life.plan) * lumpy(r.inside+1)
 	if prompt >= 0 || r.singles.n > 0 {
 		need += r.singles.peak(prompt, float64(c.expected(w)), c.answers.rate, c.now)
 	}
@@ -235,7 +235,7 @@ func (r *replica) trim(context, cached int, wanted, fresh bool) {
 const (
 	lossAllowed = 0.01
 	lossStep    = 0.5
-	probeStep   = 0.04
+	probeStep   = 0.01
 	keepStep    = 0.005
 )
 

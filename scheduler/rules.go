@@ -26,8 +26,8 @@ type Rules struct {
 	Theta                     float64          // share of a replica's KV memory that open episodes may be projected to need; default 0.9
 	ThetaSingle               float64          // the same where every episode is one call: a long answer ends sooner beside fewer others; default 0.7
 	PauseAt                   float64          // share of it at which episodes are paused at the end of a turn; default 0.97
-	Overhead                  float64          // tokens an open episode wastes in partly filled blocks; default 8, half a block of 16
-	MinHold                   time.Duration    // least time an episode in an action keeps its memory; default 1 s
+	Overhead                  float64          // tokens an open episode wastes in partly filled blocks; default half a block of the replica with the largest, 8 where none tells
+	MinHold                   time.Duration    // least time an episode in an action keeps its memory; default 4 s
 	PrefillToken, PrefillPair time.Duration    // prefill cost of one token, and of one token for one token before it; default 25 µs, 1 ns
 	FailStreak                int              // failures in a row that open an endpoint's circuit; default 5
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
@@ -54,7 +54,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.ThetaSingle, 0.7)
 	def(&r.PauseAt, 0.97)
 	def(&r.Overhead, 8)
-	def(&r.MinHold, time.Second)
+	def(&r.MinHold, 4*time.Second)
 	def(&r.PrefillToken, 25*time.Microsecond)
 	def(&r.PrefillPair, time.Nanosecond)
 	def(&r.FailStreak, 5)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,12 +20,14 @@ import (
 
 type benchCmd struct {
 	Sched benchSchedCmd `cmd:"" help:"Compare scheduling policies on a simulated fleet, in virtual time."`
+	Real  benchRealCmd  `cmd:"" help:"Compare scheduling policies on a real server, such as vLLM."`
 }
 
 type benchSchedCmd struct {
 	Workload []string `short:"w" default:"agent" placeholder:"NAME" help:"Workloads to play, several by comma; 'list' tells what there is. Default: ${default}."`
 	Policy   []string `short:"p" default:"tranche,flood-sticky,caps,aimd,prime-rl,thunder,walls" placeholder:"NAME" help:"Policies to compare, several by comma: a name, caps (all static caps), cap-N, all; 'list' tells what there is. flood is always played. Default: ${default}."`
-	Fleet    string   `default:"4" placeholder:"REPLICAS" help:"COUNT or COUNTxSHARE of the reference replica's KV memory, several by comma: 2,2x0.3 is two whole replicas and two small ones. Default: ${default}."`
+	Fleet    string   `placeholder:"REPLICAS" help:"COUNT or COUNTxSHARE of the reference replica's KV memory, several by comma: 2,2x0.3 is two whole replicas and two small ones. Default: what the workload was made for, mostly 4."`
+	Preset   string   `placeholder:"FILE" help:"Play on one replica as this preset of calibrate describes it."`
 	Engine   string   `default:"continuous" enum:"continuous,static,shaped" placeholder:"KIND" help:"How the replicas batch: continuous; static and shaped pad, and hold 64 sequences. Their policies: arrival, equal-count, least-padding and others ('padded' = all). Default: ${default}."`
 	Load     []int    `default:"48" placeholder:"N" help:"Episodes open at once per replica, several by comma; 0 = all. Default: ${default}."`
 	Episodes int      `placeholder:"N" help:"Episodes of a workload. Default: its own number."`
@@ -44,7 +47,12 @@ func (benchSchedCmd) Help() string {
 	return "Plays whole workloads through policies on simulated replicas (Llama-3.1-8B on one H100) and compares them with a lower bound that no schedule can beat. Nothing is sent anywhere. Times are those of a linear model of a GPU: trust ratios, not seconds."
 }
 
-func (c *benchCmd) do(ctx context.Context, a *app) error { return c.Sched.do(ctx, a) }
+func (c *benchCmd) do(ctx context.Context, a *app, verb string) error {
+	if verb == "real" {
+		return c.Real.do(ctx, a)
+	}
+	return c.Sched.do(ctx, a)
+}
 
 // schedPlan is a checked command line.
 type schedPlan struct {
@@ -111,16 +119,22 @@ func (c *benchSchedCmd) plan() (schedPlan, error) {
 	if p.policies, err = bench.Named(c.Policy); err != nil {
 		f.add("--policy: %w", err)
 	}
-	if p.fleet.Replicas, err = bench.ParseReplicas(c.Fleet); err != nil {
-		f.add("--fleet: %w", err)
+	switch {
+	case c.Fleet != "" && c.Preset != "":
+		f.add("--fleet and --preset: both say what is played on; expected one of them")
+	case c.Preset != "":
+		read, err := readPreset(c.Preset)
+		if err != nil {
+			f.add("--preset: %w", err)
+		}
+		p.fleet.Replicas = []enginesim.Config{read.config()}
+	case c.Fleet != "":
+		if p.fleet.Replicas, err = bench.ParseReplicas(c.Fleet); err != nil {
+			f.add("--fleet: %w", err)
+		}
 	}
 	if p.fleet.MetricsEvery, err = time.ParseDuration(c.Metrics); err != nil || p.fleet.MetricsEvery < 0 {
 		f.add("--metrics: expected a time such as 1s, or 0, found %q", c.Metrics)
-	}
-	for i := range p.fleet.Replicas {
-		if p.fleet.Replicas[i].Batching = enginesim.Batching(c.Engine); c.Engine != string(enginesim.Continuous) {
-			p.fleet.Replicas[i].MaxSeqs = paddedRows
-		}
 	}
 	for _, n := range c.Load {
 		if n < 0 {
@@ -147,13 +161,15 @@ func (c *benchSchedCmd) match(a *app, p schedPlan, item bench.Item) bench.Match 
 	if c.Episodes > 0 {
 		n = c.Episodes
 	}
+	fleet := p.fleet
+	fleet.Replicas = c.replicas(p, item)
 	context := 0
-	for _, r := range p.fleet.Replicas {
+	for _, r := range fleet.Replicas {
 		context = max(context, r.ContextTokens)
 	}
 	m := bench.Match{
 		Workload: func(seed uint64) (bench.Workload, error) { return item.Make(p.traces, n, context, seed) },
-		Fleet:    p.fleet, Loads: c.Load, Policies: p.policies, Seeds: c.Seeds, First: c.Seed, Workers: c.Jobs,
+		Fleet:    fleet, Loads: c.Load, Policies: p.policies, Seeds: c.Seeds, First: c.Seed, Workers: c.Jobs,
 	}
 	if m.Workers == 0 {
 		m.Workers = runtime.GOMAXPROCS(0)
@@ -164,6 +180,23 @@ func (c *benchSchedCmd) match(a *app, p schedPlan, item bench.Item) bench.Match 
 		}
 	}
 	return m
+}
+
+// replicas is what a workload is played on: what was asked for, else what it was made for.
+func (c *benchSchedCmd) replicas(p schedPlan, item bench.Item) []enginesim.Config {
+	all := slices.Clone(p.fleet.Replicas)
+	if len(all) == 0 {
+		all = slices.Clone(item.Replicas)
+	}
+	if len(all) == 0 {
+		all = slices.Repeat([]enginesim.Config{bench.Reference()}, 4)
+	}
+	for i := range all {
+		if all[i].Batching = enginesim.Batching(c.Engine); c.Engine != string(enginesim.Continuous) {
+			all[i].MaxSeqs = paddedRows
+		}
+	}
+	return all
 }
 
 // show writes what is ready: a workload takes minutes, and the next one may be stopped.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type engineCmd struct {
 	KeepAlive string `default:"5s" placeholder:"TIME" group:"serve" help:"How long an idle connection stays open, as real servers do. Default: ${default}."`
 	APIKeyEnv string `name:"api-key-env" placeholder:"NAME" group:"serve" help:"NAME of the environment variable that holds the key clients must send. Default: none is asked for."`
 
-	Model       string   `default:"sim" placeholder:"NAME" group:"answers" help:"Name of the model. Default: ${default}."`
+	Model       string   `placeholder:"NAME" group:"answers" help:"Name of the model. Default: sim, or the preset's."`
 	Seed        int64    `default:"1" placeholder:"N" group:"answers" help:"Seed of every answer and injected fault. Default: ${default}."`
 	SolveRate   float64  `default:"0.7" placeholder:"SHARE" group:"answers" help:"Share of solvable questions that are answered right, 0 to 1. Default: ${default}."`
 	LengthMean  float64  `default:"120" placeholder:"TOKENS" group:"answers" help:"Mean length of free text. Default: ${default} tokens."`
@@ -35,6 +36,7 @@ type engineCmd struct {
 	Answer      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the answer in --answers, as for run."`
 
 	Machine       string `placeholder:"NAME" group:"memory" help:"Model and GPU whose published step times, memory and limits to take; the flags below change single ones. 'list' tells the names. Default: none."`
+	Preset        string `placeholder:"FILE" group:"memory" help:"The same from a file that calibrate wrote: the engine is like the server that was measured."`
 	Context       *int   `placeholder:"TOKENS" group:"memory" help:"Longest prompt and answer of one sequence. Default: 8192 tokens, with --machine 32768."`
 	KVTokens      *int   `name:"kv-tokens" placeholder:"TOKENS" group:"memory" help:"KV-cache size, at least the context. Default: 65536 tokens, or the machine's."`
 	BlockTokens   *int   `placeholder:"TOKENS" group:"memory" help:"Size of a KV block, and the grain of the prefix cache. Default: 16 tokens."`
@@ -88,7 +90,7 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	if err := a.print(fmt.Sprintf("http://%s/v1\n", server.Addr())); err != nil {
 		return errors.Join(err, server.Close(ctx))
 	}
-	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences, %s batching; ctrl-c stops it", c.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs, c.Batching)
+	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences, %s batching; ctrl-c stops it", cfg.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs, c.Batching)
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
 	return closeEngine(ctx, a, server, drain)
@@ -126,9 +128,10 @@ func closeEngine(ctx context.Context, a *app, server *enginesim.Server, drain ti
 func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration, error) {
 	f := &faults{}
 	cfg := c.sizes(f)
-	cfg.Model, cfg.Seed, cfg.Speed, cfg.SolveRate = c.Model, c.Seed, c.Speed, &c.SolveRate
+	cfg.Model = cmp.Or(c.Model, cfg.Model, "sim")
+	cfg.Seed, cfg.Speed, cfg.SolveRate = c.Seed, c.Speed, &c.SolveRate
 	cfg.LengthMean, cfg.LengthSigma = c.LengthMean, c.LengthSigma
-	cfg.NullBlock, cfg.NoPrefixCache, cfg.Priority = c.NullBlock, c.NoPrefixCache, c.Priority
+	cfg.NullBlock, cfg.NoPrefixCache, cfg.Priority = cfg.NullBlock || c.NullBlock, c.NoPrefixCache, c.Priority
 	cfg.Batching, cfg.Shapes = enginesim.Batching(c.Batching), c.Shapes
 	cfg.Strict, cfg.HideCached, cfg.WeightVersion, cfg.DevRoutes = c.Strict, c.HideCached, c.WeightVersion, c.DevRoutes
 	cfg.KeepAlive = timeFlag(f, "keep-alive", c.KeepAlive, 1)
@@ -170,6 +173,17 @@ func (c *engineCmd) sizes(f *faults) enginesim.Config {
 		} else {
 			cfg = m.Config()
 			cfg.BlockTokens = 16
+		}
+	}
+	if c.Preset != "" {
+		p, err := readPreset(c.Preset)
+		switch {
+		case err != nil:
+			f.add("--preset: %w", err)
+		case c.Machine != "":
+			f.add("--preset and --machine both say what the engine is like; expected one of them")
+		default:
+			cfg = p.config()
 		}
 	}
 	for _, x := range []struct {

@@ -92,19 +92,21 @@ type app struct {
 
 // cli is the grammar.
 type cli struct {
-	Run     runCmd     `cmd:"" help:"Play task files through a model and write a dataset."`
-	Resume  resumeCmd  `cmd:"" help:"Go on with a run that was stopped."`
-	View    viewCmd    `cmd:"" help:"Show a run: its summary, or whole trajectories."`
-	Explain explainCmd `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
-	Engine  engineCmd  `cmd:"" help:"Serve the simulated inference server on TCP."`
-	Bench   benchCmd   `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
-	Version versionCmd `cmd:"" help:"Tell version, commit, Go version and platform."`
+	Run       runCmd       `cmd:"" help:"Play task files through a model and write a dataset."`
+	Resume    resumeCmd    `cmd:"" help:"Go on with a run that was stopped."`
+	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
+	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
+	Engine    engineCmd    `cmd:"" help:"Serve the simulated inference server on TCP."`
+	Bench     benchCmd     `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
+	Calibrate calibrateCmd `cmd:"" help:"Fit the simulated engine to a real server."`
+	Version   versionCmd   `cmd:"" help:"Tell version, commit, Go version and platform."`
 }
 
 // invocation is a parsed command line.
 type invocation struct {
 	cli   *cli
 	name  string          // run, resume, …
+	verb  string          // of a command that has several, such as bench
 	given map[string]bool // keys given as flags
 }
 
@@ -122,7 +124,9 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
 	case "bench":
-		return i.cli.Bench.do(ctx, a)
+		return i.cli.Bench.do(ctx, a, i.verb)
+	case "calibrate":
+		return i.cli.Calibrate.do(ctx, a)
 	case "version":
 		return i.cli.Version.do(a)
 	}
@@ -188,8 +192,8 @@ func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
 			given[p.Flag.Name] = true
 		}
 	}
-	name, _, _ := strings.Cut(kctx.Command(), " ")
-	return &invocation{c, name, given}, false, nil
+	name, verb, _ := strings.Cut(kctx.Command(), " ")
+	return &invocation{c, name, verb, given}, false, nil
 }
 
 // usageError rewords what kong says where the value must not be repeated.

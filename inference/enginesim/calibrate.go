@@ -42,23 +42,33 @@ func PrefillSample(prompt, cached, budget int, d time.Duration) StepSample {
 	return s
 }
 
-// Calibrate fits the step-time model to measurements: least squares of the relative error, no coefficient below zero. The fixed cost of a
-// request is fitted too and left out. It needs decodes at several numbers of streams and several contexts, and prefills both short
+// Fit is what measurements come to.
+type Fit struct {
+	Step      StepTime
+	Request   time.Duration // what a request costs beside its steps
+	Residuals []float64     // by sample: how much longer it takes by the model than it did, relative
+}
+
+// Calibrate fits the step-time model to measurements: least squares of the relative error, no coefficient below zero. It needs decodes at several numbers of streams and several contexts, and prefills both short
 // and long, with and without a cached prefix; where one kind is missing, the error says which. Outliers are the caller's to drop: repeat
 // each measurement and take the median.
-func Calibrate(samples []StepSample) (StepTime, error) {
+func Calibrate(samples []StepSample) (Fit, error) {
 	if err := enough(samples); err != nil {
-		return StepTime{}, err
+		return Fit{}, err
 	}
-	best, least := StepTime{}, math.Inf(1)
+	best, least := Fit{}, math.Inf(1)
 	for _, limit := range thresholds(samples) {
 		fit, request := fitAt(samples, limit)
 		if off := misfit(samples, fit, request); off < least {
-			best, least = fit, off
+			best, least = Fit{Step: fit, Request: time.Duration(request * float64(time.Second))}, off
 		}
 	}
 	if math.IsInf(least, 1) {
-		return StepTime{}, errors.New("enginesim: calibrate: the samples do not determine what a token costs: no prefill is long enough to take clearly longer than the shortest step")
+		return Fit{}, errors.New("enginesim: calibrate: the samples do not determine what a token costs: no prefill is long enough to take clearly longer than the shortest step")
+	}
+	for _, s := range samples {
+		took := best.Step.Of(s) + time.Duration(s.Requests)*best.Request
+		best.Residuals = append(best.Residuals, took.Seconds()/s.Duration.Seconds()-1)
 	}
 	return best, nil
 }

@@ -85,10 +85,18 @@ func TestCalibrateRecovers(t *testing.T) {
 			t.Run(machine.Name+", "+name, func(t *testing.T) {
 				c := machine.Config()
 				p := probe{config: c, noise: rand.New(rand.NewPCG(7, 7)), spread: spread}
-				got, err := Calibrate(p.all())
+				samples := p.all()
+				fit, err := Calibrate(samples)
 				if err != nil {
 					t.Fatal(err)
 				}
+				got := fit.Step
+				for i, off := range fit.Residuals {
+					if math.Abs(off) > 0.01+6*spread {
+						t.Errorf("sample %d, %+v, is explained to %.1f %% only", i, samples[i], 100*off)
+					}
+				}
+				closeTo(t, "Request", fit.Request.Seconds(), 3e-3, 0.01+10*spread)
 				loose := 0.001 + 5*spread // of coefficients that other costs hide
 				closeTo(t, "Base+Floor", got.Base+got.Floor, c.Step.Base+c.Step.Floor, 0.002+spread)
 				closeTo(t, "PerToken", got.PerToken, c.Step.PerToken, 0.001+2*spread)

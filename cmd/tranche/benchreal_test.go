@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tranche/bench"
+	"tranche/inference/enginesim"
+)
+
+// small is an engine like vLLM on two cores, at a multiple of its speed, on TCP; with the step times it then has.
+func small(t *testing.T, speed float64) (url string, step enginesim.StepTime) {
+	t.Helper()
+	cfg := bench.VLLMA().Engine()
+	cfg.Speed = speed
+	engine, err := enginesim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := engine.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close(context.Background()) })
+	s := cfg.Step
+	for _, f := range []*float64{&s.Base, &s.Floor, &s.PerToken, &s.PerSeq, &s.PerRead, &s.PerPair} {
+		*f /= speed
+	}
+	return "http://" + server.Addr(), s
+}
+
+// TestBenchRealAndItsSimulation plays the small load over HTTP and beside it in virtual time, with the step times that the engine
+// has. What the machine does to times is not judged; what is cached does not hang on it much.
+func TestBenchRealAndItsSimulation(t *testing.T) {
+	const speed = 20
+	url, step := small(t, speed)
+	cfg := bench.VLLMA().Engine()
+	text, err := preset{
+		Model: cfg.Model, ContextTokens: cfg.ContextTokens, KVTokens: cfg.KVTokens, BlockTokens: cfg.BlockTokens, NullBlock: cfg.NullBlock,
+		MaxSeqs: cfg.MaxSeqs, StepBudget: cfg.StepBudget, Step: stepPreset(step),
+	}.text("# a test\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "small.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := newShell(t)
+	s.do(codeOK, "bench", "real", "--endpoint", url, "-p", "tranche,cap-4", "--episodes", "30", "--time-scale", "0.05", "--repeats", "1", "--simulate", file, "--json")
+	var report bench.RealReport
+	if err := json.Unmarshal(s.out.Bytes(), &report); err != nil {
+		t.Fatalf("%v in %s", err, s.out.String())
+	}
+	figures := map[string]bench.RealRow{}
+	for _, row := range report.Rows {
+		figures[row.Policy] = row
+		if off := math.Abs(row.HitRate - row.Simulated.HitRate); off > 0.12 {
+			t.Errorf("%s: hit rate %.2f, simulated %.2f", row.Policy, row.HitRate, row.Simulated.HitRate)
+		}
+		if row.Simulated.Makespan > row.Makespan*1.1 {
+			t.Errorf("%s: %.2f s, simulated %.2f s: real time cannot be so much faster", row.Policy, row.Makespan, row.Simulated.Makespan)
+		}
+	}
+	if len(figures) != 3 || figures["flood"].HitRate > 0.2 || figures["tranche"].HitRate < 0.5 || figures["tranche"].OfLowestCap > 1.3 || report.Agreement == nil {
+		t.Errorf("%+v; want flood to lose its prefixes and the scheduler to keep them", report)
+	}
+}
+
+// TestCalibrateFindsTheStepTimes fits a simulated engine over HTTP, in real time, and compares with what it was made of, by what steps
+// take. A busy machine makes them longer, so the bounds are wide here; bench has the same in virtual time with narrow ones.
+func TestCalibrateFindsTheStepTimes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a quarter of a minute")
+	}
+	t.Parallel()
+	url, step := small(t, 2)
+	file := filepath.Join(t.TempDir(), "fit.yaml")
+	s := newShell(t)
+	s.do(codeOK, "calibrate", "--endpoint", url, "--repeats", "1", "--max-seqs", "64", "-o", file)
+	p, err := readPreset(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.config()
+	if c.KVTokens != 16512 || c.BlockTokens != 128 || c.ContextTokens != 8192 || c.MaxSeqs != 64 || !strings.Contains(s.out.String(), "root mean square") {
+		t.Errorf("%+v from\n%s", c, s.out.String())
+	}
+	for name, x := range map[string]enginesim.StepSample{
+		"one stream":     enginesim.DecodeSample([]int{500}, 1, 1),
+		"eight streams":  enginesim.DecodeSample([]int{500, 600, 700, 800, 900, 1000, 1100, 1200}, 1, 1),
+		"a short prompt": enginesim.PrefillSample(300, 0, 2048, 1),
+		"a long prompt":  enginesim.PrefillSample(2000, 0, 2048, 1),
+		"a turn":         enginesim.PrefillSample(2000, 1792, 2048, 1),
+	} {
+		if want, is := step.Of(x), c.Step.Of(x); is < want*7/10 || is > want*2 {
+			t.Errorf("%s takes %v a step, fitted %v", name, want, is)
+		}
+	}
+}
