@@ -235,6 +235,7 @@ func (c *Core) wipe(r *replica) {
 type view struct {
 	cached []int // surely in the cache
 	shared []int // of it: counted for episodes inside
+	kept   plan  // of one token of it
 	moves  int   // calls set aside in this decision
 	awaits int   // the replica that the call should rather wait for; -1 = none
 }
@@ -246,6 +247,9 @@ func (c *Core) look(w *call) int {
 	}
 	clear(c.view.cached)
 	clear(c.view.shared)
+	if l := w.life; !l.single {
+		c.view.kept = c.future.kept(l.domain, l.turns, 1, w.Turns)
+	}
 	most := 0
 	for _, n := range w.life.chain {
 		for k := range n.homes {

@@ -26,7 +26,7 @@ func (c *Core) planAt(r *replica, w *call) plan {
 		return w.life.plan
 	}
 	p := w.life.plan
-	p.add(c.future.kept(w.life.domain, w.life.turns, shared, w.Turns), -1)
+	p.add(c.view.kept, -float64(shared))
 	return p
 }
 
