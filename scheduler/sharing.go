@@ -118,7 +118,7 @@ func (c *Core) near(w *call, now Time, reserved int) (replica int, known bool) {
 }
 
 // mostMoves is how many calls one decision may set aside to wait for a full replica: it must stay short with any number waiting.
-const mostMoves = 16
+const mostMoves = 4
 
 // reach is the replicas that may take the call.
 func (w *call) reach() *pool {
