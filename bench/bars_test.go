@@ -298,14 +298,26 @@ func (s *stopwatch) Settle(t scheduler.Ticket, o Outcome, now scheduler.Time) sc
 
 // BenchmarkDecision is the time of the core's decisions with many open episodes; a launch counts as one decision.
 func BenchmarkDecision(b *testing.B) {
-	for _, open := range []int{5_000, 50_000} {
-		b.Run(strconv.Itoa(open)+" open", func(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		open int
+		cuts int // places where the prompts of episodes part
+	}{{"5000 open", 5_000, 0}, {"50000 open", 50_000, 0}, {"50000 open, shared prefixes", 50_000, 8}} {
+		open := x.open
+		b.Run(x.name, func(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 2))
 			w := Workload{Name: "many", MaxNew: 512}
 			for i := range open {
 				e := Episode{Group: strconv.Itoa(i / 8), Domain: "many"}
 				for range 3 {
 					e.Turns = append(e.Turns, Turn{New: 200 + r.IntN(2000), Out: 1 + r.IntN(60), Tool: time.Duration(r.IntN(4000)) * time.Millisecond, Kind: "k"})
+				}
+				if x.cuts > 0 { // groups of 8 share all, 64 of them a little less, and so on
+					e.Prefix = append(e.Prefix, Segment{1, 300})
+					for k := 1; k < x.cuts; k++ {
+						e.Prefix = append(e.Prefix, Segment{mix(uint64(i>>(3*max(4-k, 1))) ^ uint64(k)<<40), e.Prefix[k-1].Tokens / 2 * 3})
+					}
+					e.Turns[0].New += e.PrefixTokens()
 				}
 				w.Episodes = append(w.Episodes, e)
 			}

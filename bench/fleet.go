@@ -312,9 +312,14 @@ func (s *play) offer(l *live) {
 	s.tickets++
 	l.ticket, l.offered = s.tickets, s.now
 	s.calls[l.ticket] = l
+	var marks []scheduler.Mark
+	if l.turn == 0 {
+		marks = l.spec.marks()
+	}
 	s.p.Offer(scheduler.Request{
 		Ticket: l.ticket, Episode: l.id, Group: l.spec.Group, Cell: episode.Cell{DataSource: l.spec.Domain, Turn: l.turn},
 		Prompt: l.spans[l.turn].prompt, Exact: true, Want: s.w.MaxNew, MinUseful: 1, Turns: s.bound, GroupSize: s.groups[l.spec.Group].size,
+		Prefix: marks,
 	}, s.now)
 }
 

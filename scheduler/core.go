@@ -21,13 +21,14 @@ type Request struct {
 	Ticket         Ticket
 	Episode, Group string
 	Cell           episode.Cell
-	Prompt         int  // tokens
-	Exact          bool // the server counted Prompt
-	Want           int  // tokens the answer may have by turn and episode budgets; 0 = as many as fit
-	Context        int  // cap on prompt + answer, tokens; 0 = the endpoint's own
-	MinUseful      int  // least room for an answer worth asking for, tokens
-	Turns          int  // calls the episode may still make, this one included; 0 = not known
-	GroupSize      int  // episodes of its group; 0 = not known
+	Prompt         int    // tokens
+	Exact          bool   // the server counted Prompt
+	Want           int    // tokens the answer may have by turn and episode budgets; 0 = as many as fit
+	Context        int    // cap on prompt + answer, tokens; 0 = the endpoint's own
+	MinUseful      int    // least room for an answer worth asking for, tokens
+	Turns          int    // calls the episode may still make, this one included; 0 = not known
+	GroupSize      int    // episodes of its group; 0 = not known
+	Prefix         []Mark // where the prompt's text was cut, in ascending order; an episode's first call tells, later ones need not
 }
 
 // Launch says: send this call to that replica now.
@@ -78,6 +79,8 @@ type Core struct {
 	siblings   bucketing.Lengths[string] // answer lengths by group, tokens
 	alarms     alarms
 	admissions int
+	prefixes   map[uint64]*prefix // by hash
+	view       view
 
 	acting, scoring int      // open episodes that make no call now
 	noMore          bool     // no episode will come that has not come yet
@@ -109,6 +112,9 @@ type call struct {
 	moved    bool // waited long enough for its origin
 	held     bool // its episode's memory was held when it came
 	shelved  shelved
+	lined    bool // in the lines of its prefixes
+	reads    int  // what each step is expected to read for it, tokens
+	cached   int  // tokens of its prompt that are taken to be cached where it runs
 }
 
 type callState int
@@ -138,6 +144,7 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 	c := &Core{
 		rules: rules, rnd: rand.New(rand.NewPCG(rules.Seed, 0x7261_6e63_6865)),
 		calls: map[Ticket]*call{}, lives: map[string]*life{}, future: newForesight(), groups: map[string]*groupHome{}, pools: map[string]*pool{},
+		prefixes: map[uint64]*prefix{},
 	}
 	c.answers.cells = map[episode.Cell]*answered{}
 	c.actions.Prior = 100
@@ -187,6 +194,7 @@ func (c *Core) meet(r Request) *life {
 	g.open++
 	l := &life{id: r.Episode, group: r.Group, domain: r.Cell.DataSource, replica: -1, siblings: g}
 	c.lives[r.Episode] = l
+	c.trace(l, r)
 	return l
 }
 
@@ -195,7 +203,7 @@ func (c *Core) planFor(w *call) plan {
 	if w.life.single {
 		return plan{}
 	}
-	return c.future.plan(w.life.domain, w.life.turns, w.Prompt+c.expected(w), w.Turns, c.rules.Overhead)
+	return c.future.plan(w.life.domain, w.life.turns, max(w.Prompt-w.life.shared, 0)+c.expected(w), w.Turns, c.rules.Overhead)
 }
 
 // expected is how long the answer is expected to get, tokens.
@@ -226,27 +234,36 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 	c.ring(now)
 	rejects = c.rejects(now)
 	launches = c.batches(now, launches)
+	c.view.moves = 0
 	reserved := c.oldestFirst(now, &launches)
-	for n := -1; n < len(launches); { // a launch that moves an episode makes room where it was
-		n = len(launches)
+	for n, pools := -1, 0; n < len(launches) || pools < len(c.order); { // a launch that moves an episode makes room where it was
+		n, pools = len(launches), len(c.order)
+		for _, p := range c.order { // what is begun and in place goes first
+			launches = c.serve(p, bucketing.MaxClasses, reserved, now, launches)
+		}
+		launches = c.follow(reserved, now, launches)
 		for _, p := range c.order {
-			launches = c.serve(p, reserved, now, launches)
+			launches = c.serve(p, -1, reserved, now, launches)
 		}
 	}
 	c.judgeBounds(now)
 	return launches, rejects, c.untilNext(now)
 }
 
-// serve launches what fits of a pool, the highest levels first; a level whose head does not fit waits, lower ones may go.
-func (c *Core) serve(p *pool, reserved int, now Time, launches []Launch) []Launch {
-	for level := p.queue.Below(64); level >= 0; {
+// serve launches what fits of a pool's levels above `above`, the highest first; a level whose head does not fit waits, lower ones
+// may go.
+func (c *Core) serve(p *pool, above, reserved int, now Time, launches []Launch) []Launch {
+	for level := p.queue.Below(64); level > above; {
 		w := p.queue.Head(level).Value
 		i := c.choose(p, w, now, reserved)
-		if i < 0 {
+		if i < 0 && !c.await(p, w, level) {
 			level = p.queue.Below(level)
 			continue
 		}
-		launches = append(launches, c.launch(w, i, now))
+		if i >= 0 {
+			launches = append(launches, c.launch(w, i, now))
+			c.replicas[i].cache.run = 0
+		}
 		if p.queue.Head(level) == nil {
 			level = p.queue.Below(level)
 		}
@@ -288,6 +305,10 @@ func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
 	if !w.life.inside {
 		w.life.plan = c.planFor(w)
 	}
+	if i, known := c.near(w, now, reserved); known {
+		return i
+	}
+	p = w.reach()
 	if g := w.life.siblings; slices.Contains(p.members, g.replica) && c.takes(g.replica, w, now, reserved) {
 		return g.replica
 	}
@@ -329,6 +350,7 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 		g.replica = i
 		c.teach(g, now)
 	}
+	c.sent(w, r)
 	if r.Rows == 0 {
 		c.enter(w.life, i)
 	}
@@ -354,6 +376,7 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	r.prompts -= w.Prompt
 	r.began -= w.launched
 	c.now = now
+	r.answered(w, fault, u)
 	got := u.Generated
 	if fault != nil {
 		got = -1
@@ -393,7 +416,7 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 	if l.single {
 		return
 	}
-	c.replan(l, c.future.plan(l.domain, l.turns, x+grown, max(w.Turns-1, 0), c.rules.Overhead))
+	c.replan(l, c.future.plan(l.domain, l.turns, max(x-l.shared, 0)+grown, max(w.Turns-1, 0), c.rules.Overhead))
 }
 
 // teach sorts the waiting calls of a group by what its members' lengths have told.
@@ -478,6 +501,7 @@ func (c *Core) Leave(episodeID string) {
 	c.future.end(l.domain, l.turns)
 	c.rest(l)
 	delete(c.lives, episodeID)
+	c.untrace(l)
 	if g := l.siblings; g.open > 1 {
 		g.open--
 		return

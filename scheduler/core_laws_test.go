@@ -55,6 +55,8 @@ func (w *world) step(t *rapid.T) {
 		w.history = append(w.history, fmt.Sprint(w.now, l))
 	}
 	w.checkBudgets(t)
+	w.checkPrefixes(t)
+	w.checkIdle(t)
 	_, acted, acting := w.nextActor()
 	if next, ok := w.earliest(); ok && (wait < 0 || w.running[next].until <= w.now+wait) && (!acting || w.running[next].until <= acted) {
 		w.now = max(w.now, w.running[next].until)
@@ -87,8 +89,9 @@ func (w *world) offer(id string) {
 	w.tickets++
 	w.of[w.tickets] = id
 	w.pending++
+	prompt := 1 + w.rnd.IntN(400)
 	w.core.Offer(Request{
-		Ticket: w.tickets, Episode: id, Group: "g" + id[:1], Cell: episode.Cell{DataSource: id[:1]}, Prompt: 1 + w.rnd.IntN(400), Exact: w.rnd.IntN(2) == 0,
+		Ticket: w.tickets, Episode: id, Group: "g" + id[:1], Cell: episode.Cell{DataSource: id[:1]}, Prompt: prompt, Prefix: w.begins(prompt), Exact: w.rnd.IntN(2) == 0,
 		Want: w.rnd.IntN(200), MinUseful: w.rnd.IntN(16), Turns: w.calls(id), GroupSize: 1 + w.rnd.IntN(4),
 	}, w.now)
 }
@@ -215,7 +218,7 @@ func newWorld(t *rapid.T, seed uint64) *world {
 			Capacity: episode.Capacity{KVTokens: rapid.SampledFrom([]int{0, 500, 4000}).Draw(t, "kv"), ContextTokens: rapid.SampledFrom([]int{0, 300, 2000}).Draw(t, "context")},
 		})
 	}
-	core, err := NewCore(Rules{Seed: seed, AgeLimit: 5 * time.Second, Patience: 10 * time.Second, Cooldown: 500 * time.Millisecond}, replicas)
+	core, err := NewCore(Rules{Seed: seed, AgeLimit: 5 * time.Second, Patience: 10 * time.Second, Cooldown: 500 * time.Millisecond, MinPrefix: 32, SharersInRow: 3}, replicas)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +280,7 @@ func TestCoreIsDeterministic(t *testing.T) {
 			for i := range fleet {
 				rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 2, Rows: 3 * (i % 2)})
 			}
-			core, _ := NewCore(Rules{Seed: seed}, rs)
+			core, _ := NewCore(Rules{Seed: seed, MinPrefix: 32}, rs)
 			w := &world{core: core, rnd: rand.New(rand.NewPCG(seed, 2)), running: map[Ticket]flight{}, ended: map[Ticket]string{}, faulty: 0.3,
 				acting: map[string]Time{}, left: map[string]int{}, of: map[Ticket]string{}}
 			for i := range 20 {
@@ -296,8 +299,15 @@ func TestCoreIsDeterministic(t *testing.T) {
 	})
 }
 
-// BenchmarkCore measures one offer, launch and settle with 50,000 episodes open on 8 replicas.
+// BenchmarkCore measures one offer, launch and settle with 50,000 episodes open on 8 replicas: groups of 8 whose prompts have nothing in
+// common with other groups', or a first text that all have, a second that 64 have, and so on.
 func BenchmarkCore(b *testing.B) {
+	for name, cuts := range map[string]int{"apart": 0, "prefixes": 12} {
+		b.Run(name, func(b *testing.B) { benchmarkCore(b, cuts) })
+	}
+}
+
+func benchmarkCore(b *testing.B, cuts int) {
 	var rs []ReplicaConfig
 	for i := range 8 {
 		rs = append(rs, ReplicaConfig{Name: fmt.Sprint(i), MaxCalls: 64, Capacity: episode.Capacity{KVTokens: 400000, ContextTokens: 32768}})
@@ -307,7 +317,16 @@ func BenchmarkCore(b *testing.B) {
 	next := Ticket(0)
 	offer := func() {
 		next++
-		core.Offer(Request{Ticket: next, Episode: fmt.Sprint(next), Group: fmt.Sprint(next / 8), Prompt: 100 + r.IntN(8000), Exact: true, Want: 512}, 0)
+		var begins []Mark
+		for k, tokens := 0, 256; k < cuts; k, tokens = k+1, tokens*5/4 {
+			share := []Ticket{1 << 40, 64, 64, 8}[min(k, 3)]
+			begins = append(begins, Mark{Hash: uint64(k)<<40 + uint64(next/share), Tokens: tokens})
+		}
+		prompt := 100 + r.IntN(8000)
+		if cuts > 0 {
+			prompt += begins[cuts-1].Tokens
+		}
+		core.Offer(Request{Ticket: next, Episode: fmt.Sprint(next), Group: fmt.Sprint(next / 8), Prompt: prompt, Exact: true, Want: 512, Prefix: begins}, 0)
 	}
 	for range 50000 {
 		offer()

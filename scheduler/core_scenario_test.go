@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,6 +76,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 		s.rules = Rules{
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
 			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), Linger: arg.time("linger"),
+			SharersInRow: arg.int("sharers"),
 		}
 		if bounds := arg.ints(t, "classes"); bounds != nil {
 			s.rules.Ladder, _ = bucketing.NewLadder(bounds)
@@ -106,6 +108,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 			Ticket: ticket(t, words[1]), Episode: arg.or("ep", "e"+words[1]), Group: arg.or("group", "g"+words[1]),
 			Cell: episode.Cell{DataSource: arg["cell"]}, Prompt: arg.int("prompt"), Exact: arg.has("exact"), Want: arg.int("want"),
 			Context: arg.int("cap"), MinUseful: arg.int("useful"), Turns: arg.int("turns"), GroupSize: arg.int("size"),
+			Prefix: marks(t, arg["begins"]),
 		}, s.now)
 		return nil
 	case "settle":
@@ -269,4 +272,20 @@ func ticket(t *testing.T, s string) Ticket {
 		t.Fatalf("a call is named by a number, not %q", s)
 	}
 	return Ticket(n)
+}
+
+// marks reads NAME:TOKENS, several by comma: a prompt begins with the text NAME as far as token TOKENS.
+func marks(t *testing.T, s string) []Mark {
+	var all []Mark
+	for _, m := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) {
+		name, tokens, _ := strings.Cut(m, ":")
+		n, err := strconv.Atoi(tokens)
+		if err != nil {
+			t.Fatalf("begins=%s: expected NAME:TOKENS", s)
+		}
+		h := fnv.New64a()
+		h.Write([]byte(name))
+		all = append(all, Mark{Hash: h.Sum64(), Tokens: n})
+	}
+	return all
 }

@@ -23,11 +23,14 @@ type life struct {
 	call              *call  // the call it waits for or runs, nil between calls
 	kind              string // of the action it is in
 	acting            bool
-	since             Time // acting since
-	entered           Time // inside since
-	single            bool // one call is all it makes: counted in replica.singles, its plan is nought
-	prompt            int  // of that call, tokens
-	holds             int  // counts its actions, so that an old alarm is known as one
+	since             Time      // acting since
+	entered           Time      // inside since
+	single            bool      // one call is all it makes: counted in replica.singles, its plan is nought
+	prompt            int       // of that call, tokens
+	holds             int       // counts its actions, so that an old alarm is known as one
+	chain             []*prefix // what its first prompt begins with, the shortest first
+	spots             []int     // its place among the users of each, where it is inside
+	shared            int       // tokens of them that are counted for others inside
 }
 
 // horizons are the points, in calls from now, at which the memory of open episodes is projected.
@@ -216,6 +219,7 @@ func (c *Core) enter(l *life, i int) {
 	l.seq = c.admissions
 	r := c.replicas[i]
 	r.inside++
+	c.settleIn(l, i)
 	r.sum.add(l.plan, 1)
 	r.singles.add(l, c.now, 1)
 	r.members = append(r.members, l)
@@ -231,6 +235,7 @@ func (c *Core) exit(l *life) {
 	r.inside--
 	r.sum.add(l.plan, -1)
 	r.singles.add(l, l.entered, -1)
+	c.part(l)
 	if r.inside == 0 {
 		r.sum = plan{} // no rounding is carried on
 	}

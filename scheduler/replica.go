@@ -28,6 +28,8 @@ type replica struct {
 	members           []*life // them
 	sum               plan    // of their plans
 	singles           singles // those of one call
+	reads             int     // of the running calls, tokens: what each step has to read
+	cache             cache
 	theta             float64 // share of what it holds that may be projected
 	scale             float64 // what it holds, relative to what we were told; corrected by trim and Observe
 	probed            bool    // a held context was lost once
@@ -103,7 +105,7 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 		return true
 	}
 	share := r.theta
-	if w.Turns == 1 {
+	if w.Turns == 1 && 2*c.sharedAt(r, w) < w.Prompt+c.expected(w) {
 		share = min(share, c.rules.ThetaSingle)
 	}
 	return r.inside == 0 || c.need(r, w) <= share*c0
@@ -111,11 +113,11 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 
 // need is the most memory the episodes on r, the call's among them, are projected to need, tokens.
 func (c *Core) need(r *replica, w *call) float64 {
-	prompt := -1
+	prompt, more := -1, c.planAt(r, w)
 	if w.life.single {
-		prompt = w.Prompt
+		prompt = max(w.Prompt-c.sharedAt(r, w), 0)
 	}
-	need := r.sum.peakWith(w.life.plan) * lumpy(r.inside+1)
+	need := r.sum.peakWith(more) * lumpy(r.inside+1)
 	if prompt >= 0 || r.singles.n > 0 {
 		need += r.singles.peak(prompt, float64(c.expected(w)), c.answers.rate, c.now)
 	}
@@ -194,6 +196,7 @@ func (c *Core) lose(r *replica, retryAt, now Time) {
 	}
 	r.retryAt = max(r.retryAt, retryAt)
 	c.moveAway(r, now)
+	c.wipe(r)
 }
 
 // down is how long replica i is lost from now at least; 0 = it is not.

@@ -29,6 +29,9 @@ type Rules struct {
 	Overhead                  float64          // tokens an open episode wastes in partly filled blocks; default half a block of the replica with the largest, 8 where none tells
 	MinHold                   time.Duration    // least time an episode in an action keeps its memory; default 4 s
 	PrefillToken, PrefillPair time.Duration    // prefill cost of one token, and of one token for one token before it; default 25 µs, 1 ns
+	ReadToken                 time.Duration    // cost of reading one token of context in one step of decoding; default 65 ns
+	MinPrefix                 int              // least length of a prefix that prompts are brought together for, tokens; default 256; negative = none is
+	SharersInRow              int              // calls that go to a replica out of turn, because what they begin with is there, before one in turn goes; default 64
 	FailStreak                int              // failures in a row that open an endpoint's circuit; default 5
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
 	CooldownMax               time.Duration    // default 8 s
@@ -57,6 +60,9 @@ func (r Rules) withDefaults() Rules {
 	def(&r.MinHold, 4*time.Second)
 	def(&r.PrefillToken, 25*time.Microsecond)
 	def(&r.PrefillPair, time.Nanosecond)
+	def(&r.ReadToken, 65*time.Nanosecond)
+	def(&r.MinPrefix, 256)
+	def(&r.SharersInRow, 64)
 	def(&r.FailStreak, 5)
 	def(&r.Cooldown, time.Second)
 	def(&r.CooldownMax, 8*time.Second)
@@ -80,9 +86,12 @@ func (r Rules) Validate() error {
 	if r.MaxAttempts < 0 {
 		errs = append(errs, fmt.Errorf("max attempts: %d, expected at least 1", r.MaxAttempts))
 	}
+	if r.SharersInRow < 0 {
+		errs = append(errs, fmt.Errorf("sharers in a row: %d, expected at least 1", r.SharersInRow))
+	}
 	for name, d := range map[string]time.Duration{
 		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
-		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -69,7 +70,8 @@ type Scheduler struct {
 	ended   chan struct{}      // closed by loop when it will answer no more
 	running sync.WaitGroup     // loop, gauges, attempts
 	words   estimator
-	tickets Ticket // owned by loop
+	seed    maphash.Seed // of the names of prefixes
+	tickets Ticket       // owned by loop
 }
 
 // pending is a call between Generate and its answer; owned by the loop but for what its attempt goroutine is handed.
@@ -126,7 +128,7 @@ func New(cfg Config) (*Scheduler, error) {
 	open, shut := context.WithCancel(context.Background())
 	s := &Scheduler{
 		cfg: cfg, core: core, pending: map[Ticket]*pending{}, began: time.Now(),
-		inbox: make(chan func(), 256), done: open.Done(), shut: shut, ended: make(chan struct{}),
+		inbox: make(chan func(), 256), seed: maphash.MakeSeed(), done: open.Done(), shut: shut, ended: make(chan struct{}),
 	}
 	s.running.Go(s.loop)
 	for i, e := range cfg.Endpoints {
@@ -233,6 +235,10 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 	}
 	s.measure(ctx, c, b)
 	p := &pending{ctx: ctx, call: c, answer: make(chan answer, 1), offered: time.Now()}
+	var begins []Mark
+	if c.Turn == 0 { // later the episode's own context is what counts, and it has a home
+		begins = s.marks(c)
+	}
 	var t Ticket
 	ok := s.do(func() {
 		s.tickets++
@@ -241,6 +247,7 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 		s.core.Offer(Request{
 			Ticket: t, Episode: c.Episode, Group: c.Group, Cell: c.Cell, Prompt: c.PromptTokens, Exact: c.PromptExact,
 			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful, Turns: callsLeft(c, b), GroupSize: c.GroupSize,
+			Prefix: begins,
 		}, s.now())
 	})
 	if !ok {

@@ -12,6 +12,8 @@ import (
 // pool is the waiting calls that the same replicas can take.
 type pool struct {
 	members []int
+	wide    *pool   // nil, or the pool that its calls came from, to wait for one replica of it
+	at      []*pool // those of its calls that wait for one replica, by replica; nil = never any
 	queue   bucketing.Queues[*call]
 	rack    rack
 	padded  bool // some members pad
@@ -45,6 +47,7 @@ func (c *Core) enqueue(w *call, now Time) {
 	}
 	w.place = w.pool.queue.Push(level, w)
 	c.shelve(w, now)
+	c.lineUp(w)
 	if w.age == nil {
 		w.since, w.age = now, c.byAge.Push(age, w)
 	}
@@ -84,10 +87,14 @@ func (c *Core) pool(members []int) *pool {
 	if p == nil {
 		p = &pool{members: slices.Clone(members), padded: slices.ContainsFunc(members, func(i int) bool { return c.replicas[i].Rows > 0 })}
 		c.pools[string(key)] = p
-		c.order = append(c.order, p)
-		slices.SortStableFunc(c.order, func(a, b *pool) int { return len(a.members) - len(b.members) })
+		c.addPool(p)
 	}
 	return p
+}
+
+func (c *Core) addPool(p *pool) {
+	c.order = append(c.order, p)
+	slices.SortStableFunc(c.order, func(a, b *pool) int { return len(a.members) - len(b.members) })
 }
 
 func (c *Core) anyAlive(set []int) bool {
@@ -95,6 +102,7 @@ func (c *Core) anyAlive(set []int) bool {
 }
 
 func (c *Core) unqueue(w *call) {
+	w.stepOut()
 	g := w.life.siblings
 	delete(g.waiting, w)
 	if g.probe == w {
