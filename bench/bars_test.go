@@ -168,12 +168,13 @@ func fleetBars() []bar {
 func tailBars() []bar {
 	c := course{item: "reasoning", replicas: "4", policies: []string{"tranche"}}
 	quorum := c
+	quorum.policies = []string{"tranche-early"} // as the scheduler orders where there is a quorum
 	quorum.change = func(f *Fleet) { f.Quorum.Run = 0.9 }
 	return []bar{
 		{"reasoning tail/over flood", func(b *testing.B) Mean { return faster(c.run(b), "flood") }, 1.1},
 		{"reasoning tail/nine in ten over all by flood", func(b *testing.B) Mean {
 			all, some := c.run(b), quorum.run(b)
-			return over(some.row("tranche"), all.row("flood"))
+			return over(some.row("tranche-early"), all.row("flood"))
 		}, 1.8},
 	}
 }

@@ -27,6 +27,7 @@ func Contestants() []Contestant {
 	}
 	all := []Contestant{
 		{"tranche", "the scheduler's own core, untuned", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{}, t) }},
+		{"tranche-early", "the same with the shortest single answers first", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{EarlyYield: true}, t) }},
 		{"flood", "every call at once, round robin", sure(func(t Told) Policy { return NewFlood(t, false) })},
 		{"flood-sticky", "every call at once, episodes stay on a replica", sure(func(t Told) Policy { return NewFlood(t, true) })},
 		{"flood-grouped", "every call at once, groups stay together on a replica", sure(NewGroupFlood)},

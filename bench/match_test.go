@@ -34,7 +34,7 @@ func TestEveryWorkloadThroughEveryPolicy(t *testing.T) {
 			m := Match{
 				Workload: func(seed uint64) (Workload, error) { return item.Make(d, n, replica.ContextTokens, seed) },
 				Fleet:    Fleet{Replicas: []enginesim.Config{replica, replica}, MetricsEvery: time.Second},
-				Policies: Contestants()[:11], First: 1, // two caps among them
+				Policies: Contestants()[:12], First: 1, // two caps among them
 			}
 			r, err := m.Run()
 			if err != nil {

@@ -10,13 +10,13 @@ import (
 // Status is how an episode ended.
 type Status string
 
-// Statuses. Only Failed rows go to failures/.
+// Statuses. Failed and cut rows go to failures/.
 const (
 	StatusOpen      Status = ""
 	StatusCompleted Status = "completed"
 	StatusTruncated Status = "truncated" // ended by a budget: length, context_full, max_turns, budget
 	StatusFailed    Status = "failed"    // a Fault says why
-	StatusCancelled Status = "cancelled" // the run stopped first; never written, done again on resume
+	StatusCancelled Status = "cancelled" // the run stopped first: not written, done again on resume; or cut by a quorum: written with StopQuorum
 )
 
 // Stop is why an episode ended, in finer words than Status.
@@ -32,6 +32,7 @@ const (
 	StopMaxTurns    Stop = "max_turns"
 	StopBudget      Stop = "budget" // the episode's token budget is spent
 	StopFault       Stop = "fault"
+	StopQuorum      Stop = "quorum" // enough others had ended; with StatusCancelled
 )
 
 // Flags on a row: facts a trainer may filter on.

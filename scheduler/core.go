@@ -37,7 +37,8 @@ type Launch struct {
 	Replica   int
 	MaxTokens int // clamped to what is left; 0 = the server decides (no limit known, none wanted)
 	Class     int
-	Attempt   int // from 1
+	Attempt   int  // from 1
+	Hedge     bool // a second attempt while the first goes on; Ticket is the call's, negated
 }
 
 // Reject says that a call will not be sent.
@@ -55,6 +56,8 @@ const (
 	Finished Decision = iota // the attempt stands: success, or a failure that ends the call
 	Retrying                 // the core holds the call and will launch it again
 	Full                     // the context is full: a normal end of the episode
+	Outlived                 // it failed, and the call's other attempt goes on
+	Lost                     // the call's other attempt had been answered: this one counts for nothing
 )
 
 // Core is the scheduling state machine: no goroutine, no clock, no I/O. Not safe for concurrent use. Same calls in the same
@@ -79,6 +82,9 @@ type Core struct {
 	siblings   bucketing.Lengths[string] // answer lengths by group, tokens
 	alarms     alarms
 	admissions int
+	launches   int                // of calls, hedges not counted
+	hedges     int                // second attempts launched
+	doubled    []Launch           // second attempts of this Next
 	prefixes   map[uint64]*prefix // by hash
 	view       view
 
@@ -109,8 +115,13 @@ type call struct {
 	avoid    int // replica that failed it last, -1
 	learned  bool
 	life     *life
-	moved    bool // waited long enough for its origin
-	held     bool // its episode's memory was held when it came
+	moved    bool    // waited long enough for its origin
+	held     bool    // its episode's memory was held when it came
+	guess    float64 // of a running single call: tokens it was expected to get when it was launched
+	begun    float64 // and flow.steps of its replica then
+	flows    bool    // it is counted in its replica's flow
+	twin     *call   // the other attempt, while both run
+	lost     bool    // the other attempt was answered first
 	shelved  shelved
 	lined    bool // in the lines of its prefixes
 	reads    int  // what each step is expected to read for it, tokens
@@ -131,6 +142,8 @@ type groupHome struct {
 	open    int
 	answers logs           // lengths of the members' answers, where replicas pad
 	probe   *call          // waits to be the first
+	running []*call        // single calls
+	looking bool           // an alarm is set to look how far they have come
 	waiting map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
 }
 
@@ -154,7 +167,7 @@ func NewCore(rules Rules, replicas []ReplicaConfig) (*Core, error) {
 			theta = 1
 		}
 		c.replicas = append(c.replicas, &replica{
-			ReplicaConfig: r, index: len(c.replicas), theta: theta, scale: 1, cooldown: rules.Cooldown, pace: newPace(rules.PrefillToken.Seconds()),
+			ReplicaConfig: r, index: len(c.replicas), theta: theta, scale: 1, cooldown: rules.Cooldown, flow: flow{read: rules.ReadToken.Seconds()}, pace: newPace(rules.PrefillToken.Seconds()),
 		})
 	}
 	c.padding = newPadding(replicas, rules.Seed)
@@ -208,6 +221,9 @@ func (c *Core) planFor(w *call) plan {
 
 // expected is how long the answer is expected to get, tokens.
 func (c *Core) expected(w *call) int {
+	if w.life.single {
+		return int(c.answer(w))
+	}
 	e := c.answers.mean(w.Cell, w.Want, c.now)
 	if n := float64(c.siblings.Seen(w.Group)); n > 0 && w.Turns == 1 {
 		e = (2*n*c.siblings.Of(w.Group) + e) / (2*n + 1) // siblings are alike: one says more than the cell's mean
@@ -231,7 +247,9 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 	}
 	c.now = now
 	c.charge(now)
+	c.doubled = nil
 	c.ring(now)
+	launches = c.doubled
 	rejects = c.rejects(now)
 	launches = c.batches(now, launches)
 	c.view.moves = 0
@@ -251,11 +269,14 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 }
 
 // serve launches what fits of a pool's levels above `above`, the highest first; a level whose head does not fit waits, lower ones
-// may go.
+// may go. Not past a single call with a long answer, unless a person's budget leaves room that nothing long would ever fill.
 func (c *Core) serve(p *pool, above, reserved int, now Time, launches []Launch) []Launch {
 	for level := p.queue.Below(64); level > above; {
 		w := p.queue.Head(level).Value
 		i := c.choose(p, w, now, reserved)
+		if i < 0 && c.unknown(w) && !c.strict(p) {
+			return launches // else the shorter ones, for which there is room sooner, would all go first
+		}
 		if i < 0 && !c.await(p, w, level) {
 			level = p.queue.Below(level)
 			continue
@@ -305,6 +326,11 @@ func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
 	if !w.life.inside {
 		w.life.plan = c.planFor(w)
 	}
+	if c.unknown(w) {
+		c.view.awaits = -1
+		c.look(w)
+		return c.place(w.reach(), w, now, reserved)
+	}
 	if i, known := c.near(w, now, reserved); known {
 		return i
 	}
@@ -353,7 +379,10 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 	c.sent(w, r)
 	if r.Rows == 0 {
 		c.enter(w.life, i)
+		c.begin(w, r)
+		c.mark(w)
 	}
+	c.launches++
 	c.turn++
 	return Launch{Ticket: w.Ticket, Replica: i, MaxTokens: most, Class: w.class, Attempt: w.attempts}
 }
@@ -383,10 +412,16 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	}
 	c.answers.left(w.Cell, w.launched, now, got)
 	r.unload(got, now)
+	c.over(w, r, got)
 	if r.trial == t {
 		r.trial = 0
 	}
+	if w.lost {
+		delete(c.calls, t)
+		return Lost
+	}
 	if fault == nil {
+		c.won(w)
 		c.succeeded(w, r, u, now)
 		c.healthy(r, now)
 		r.served++
@@ -440,6 +475,10 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 	if b.endpoint {
 		c.strike(r, now)
 	}
+	if w.twin != nil {
+		c.outlived(w, b.call)
+		return Outlived
+	}
 	if f.Class == episode.ClassOverflow {
 		return c.overflowed(w, r, f, now)
 	}
@@ -484,6 +523,9 @@ func (c *Core) overflowed(w *call, r *replica, f *episode.Fault, now Time) Decis
 // Withdraw takes a waiting call back; false when it is running (settle it then) or unknown.
 func (c *Core) Withdraw(t Ticket) bool {
 	w := c.calls[t]
+	if w == nil {
+		w = c.calls[-t] // only its second attempt is left
+	}
 	if w == nil || w.state == running {
 		return false
 	}
@@ -521,7 +563,7 @@ func (c *Core) untilNext(now Time) Time {
 	if len(c.delayed) > 0 {
 		at(c.delayed[0].due)
 	}
-	if c.byAge.Len() == 0 {
+	if c.byAge.Len() == 0 && c.rules.Hedge == 0 {
 		return next
 	}
 	if len(c.alarms) > 0 {

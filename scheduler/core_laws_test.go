@@ -26,6 +26,8 @@ type world struct {
 	left     map[string]int  // calls each episode still makes
 	of       map[Ticket]string
 	tickets  Ticket
+	launched int // calls
+	hedged   int // second attempts
 }
 
 type flight struct {
@@ -43,14 +45,15 @@ func (w *world) step(t *rapid.T) {
 		w.fatal(t, "Next left %d calls that could have been launched", len(again))
 	}
 	for _, r := range rejects {
-		w.end(t, r.Ticket, "rejected")
-		w.after(r.Ticket, true)
+		w.end(t, w.call(r.Ticket), "rejected")
+		w.after(w.call(r.Ticket), true)
 	}
 	w.checkBatches(t, launches)
 	for _, l := range launches {
 		if _, twice := w.running[l.Ticket]; twice {
 			w.fatal(t, "call %d launched twice at once", l.Ticket)
 		}
+		w.checkHedge(t, l)
 		w.running[l.Ticket] = flight{l, w.now + time.Duration(w.rnd.IntN(2000)+1)*time.Millisecond}
 		w.history = append(w.history, fmt.Sprint(w.now, l))
 	}
@@ -63,7 +66,7 @@ func (w *world) step(t *rapid.T) {
 		w.settle(t, next)
 		return
 	}
-	if w.pending == 0 && len(w.acting) == 0 {
+	if w.pending == 0 && len(w.acting) == 0 && len(w.running) == 0 {
 		return
 	}
 	if id, until, ok := w.nextActor(); ok && (wait < 0 || until <= w.now+wait) {
@@ -151,9 +154,38 @@ func (w *world) settle(t *rapid.T, k Ticket) {
 		c := classes[w.rnd.IntN(len(classes))]
 		fault = &episode.Fault{Class: c, Retry: c != episode.ClassBadRequest, Cause: errors.New("x"), After: time.Duration(w.rnd.IntN(3)) * time.Second}
 	}
-	if w.core.Settle(k, fault, Usage{w.rnd.IntN(f.launch.MaxTokens + 1), w.rnd.IntN(400) - 1}, w.now) != Retrying {
-		w.end(t, k, "settled")
-		w.after(k, fault != nil)
+	_, answered := w.ended[w.call(k)]
+	switch d := w.core.Settle(k, fault, Usage{w.rnd.IntN(f.launch.MaxTokens + 1), w.rnd.IntN(400) - 1}, w.now); d {
+	case Retrying:
+	case Lost:
+		if !answered {
+			w.fatal(t, "attempt %d lost to one that was not answered", k)
+		}
+	case Outlived:
+		if _, ok := w.running[-k]; !ok || answered {
+			w.fatal(t, "attempt %d is outlived by one that does not run, or after the answer", k)
+		}
+	default:
+		w.end(t, w.call(k), "settled")
+		w.after(w.call(k), fault != nil)
+	}
+}
+
+// call is the ticket of the call that an attempt belongs to.
+func (w *world) call(k Ticket) Ticket { return max(k, -k) }
+
+// checkHedge holds second attempts to their budget, and to being one beside the first, elsewhere.
+func (w *world) checkHedge(t *rapid.T, l Launch) {
+	if !l.Hedge {
+		w.launched++
+		return
+	}
+	w.hedged++
+	if first, ok := w.running[w.call(l.Ticket)]; !ok || l.Ticket > 0 || first.launch.Replica == l.Replica {
+		w.fatal(t, "%+v is no second attempt on another replica of %+v", l, first)
+	}
+	if float64(w.hedged) > w.core.rules.Hedge*float64(w.launched) {
+		w.fatal(t, "%d second attempts of %d calls, at most %g of them may be", w.hedged, w.launched, w.core.rules.Hedge)
 	}
 }
 
@@ -218,7 +250,8 @@ func newWorld(t *rapid.T, seed uint64) *world {
 			Capacity: episode.Capacity{KVTokens: rapid.SampledFrom([]int{0, 500, 4000}).Draw(t, "kv"), ContextTokens: rapid.SampledFrom([]int{0, 300, 2000}).Draw(t, "context")},
 		})
 	}
-	core, err := NewCore(Rules{Seed: seed, AgeLimit: 5 * time.Second, Patience: 10 * time.Second, Cooldown: 500 * time.Millisecond, MinPrefix: 32, SharersInRow: 3}, replicas)
+	hedge := rapid.SampledFrom([]float64{0, 0.1, 1}).Draw(t, "hedge")
+	core, err := NewCore(Rules{Seed: seed, Hedge: hedge, HedgeAfter: 50 * time.Millisecond, EarlyYield: rapid.Bool().Draw(t, "early"), AgeLimit: 5 * time.Second, Patience: 10 * time.Second, Cooldown: 500 * time.Millisecond, MinPrefix: 32, SharersInRow: 3}, replicas)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +280,7 @@ func TestLaws(t *testing.T) {
 				w.step(t)
 			}
 		}
-		for steps := 0; w.pending > 0 || len(w.acting) > 0; steps++ {
+		for steps := 0; w.pending > 0 || len(w.acting) > 0 || len(w.running) > 0; steps++ {
 			if steps > 100000 {
 				w.fatal(t, "%d calls have still not ended", w.pending)
 			}
@@ -257,6 +290,9 @@ func TestLaws(t *testing.T) {
 			w.fatal(t, "the core still holds %d waiting, %d known calls", waiting, len(w.core.calls))
 		}
 		for _, r := range w.core.replicas {
+			if r.flow.running != 0 || r.flow.prompts != 0 || r.flow.begun != 0 || r.flow.ahead != (drain{}) {
+				w.fatal(t, "%s still counts %+v", r.Name, r.flow)
+			}
 			if r.inside != 0 || len(r.members) != 0 || r.sum != (plan{}) || r.singles != (singles{}) {
 				w.fatal(t, "%s still counts %d episodes, %v", r.Name, r.inside, r.sum)
 			}

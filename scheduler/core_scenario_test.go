@@ -77,6 +77,14 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
 			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), Linger: arg.time("linger"),
 			SharersInRow: arg.int("sharers"),
+			EarlyYield:   arg.has("early"), HedgeAfter: arg.time("hedge-after"),
+		}
+		if h := arg["hedge"]; h != "" {
+			share, err := strconv.ParseFloat(h, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.rules.Hedge = share
 		}
 		if bounds := arg.ints(t, "classes"); bounds != nil {
 			s.rules.Ladder, _ = bucketing.NewLadder(bounds)
@@ -154,7 +162,7 @@ func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
 	return decisionName[s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)]
 }
 
-var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full"}
+var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full", Outlived: "outlived", Lost: "lost"}
 
 func (s *scenario) next() []string {
 	launches, rejects, wait := s.core.Next(s.now)
@@ -167,7 +175,11 @@ func (s *scenario) next() []string {
 		out = append(out, fmt.Sprintf("reject %d %s", r.Ticket, why))
 	}
 	for _, l := range launches {
-		out = append(out, fmt.Sprintf("launch %d on %s max=%d class=%d attempt=%d", l.Ticket, s.replicas[l.Replica].Name, l.MaxTokens, l.Class, l.Attempt))
+		line := fmt.Sprintf("launch %d on %s max=%d class=%d attempt=%d", l.Ticket, s.replicas[l.Replica].Name, l.MaxTokens, l.Class, l.Attempt)
+		if l.Hedge {
+			line += " hedge"
+		}
+		out = append(out, line)
 	}
 	if wait < 0 {
 		return append(out, "wait for ever")

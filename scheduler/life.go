@@ -19,13 +19,14 @@ type life struct {
 	context           int // tokens of its context after the last one
 	bound             int // calls it may still make, the pending one included; 0 = not known
 	plan              plan
+	ahead             drain // of its one call, when it was last looked at
 	siblings          *groupHome
 	call              *call  // the call it waits for or runs, nil between calls
 	kind              string // of the action it is in
 	acting            bool
 	since             Time      // acting since
 	entered           Time      // inside since
-	single            bool      // one call is all it makes: counted in replica.singles, its plan is nought
+	single            bool      // one call is all it makes: counted in replica.singles and flow, its plan is nought
 	prompt            int       // of that call, tokens
 	holds             int       // counts its actions, so that an old alarm is known as one
 	chain             []*prefix // what its first prompt begins with, the shortest first
@@ -332,6 +333,9 @@ type alarm struct {
 	life  *life
 	holds int // of the life, when set
 	call  *call
+	group *groupHome // its waiting members are to be ranked anew
+
+	straggler *call // running since its attempt number `holds`
 }
 
 type alarms []alarm
@@ -354,6 +358,13 @@ func (c *Core) ring(now Time) {
 	for len(c.alarms) > 0 && c.alarms[0].at <= now {
 		a := heap.Pop(&c.alarms).(alarm)
 		switch {
+		case a.straggler != nil:
+			if l, ok := c.hedge(a, now); ok {
+				c.doubled = append(c.doubled, l)
+			}
+		case a.group != nil:
+			a.group.looking = false
+			c.teach(a.group, now)
 		case a.call != nil:
 			if w := a.call; w.state == waiting && w.place != nil && !w.moved {
 				w.moved = true

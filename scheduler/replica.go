@@ -30,6 +30,7 @@ type replica struct {
 	singles           singles // those of one call
 	reads             int     // of the running calls, tokens: what each step has to read
 	cache             cache
+	flow              flow    // of their calls
 	theta             float64 // share of what it holds that may be projected
 	scale             float64 // what it holds, relative to what we were told; corrected by trim and Observe
 	probed            bool    // a held context was lost once
@@ -105,7 +106,11 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 		return true
 	}
 	share := r.theta
-	if w.Turns == 1 && 2*c.sharedAt(r, w) < w.Prompt+c.expected(w) {
+	switch {
+	case w.Turns != 1 || 2*c.sharedAt(r, w) >= w.Prompt+c.expected(w):
+	case c.unknown(w):
+		share = c.thetaOf(w, share)
+	default:
 		share = min(share, c.rules.ThetaSingle)
 	}
 	return r.inside == 0 || c.need(r, w) <= share*c0
@@ -118,7 +123,11 @@ func (c *Core) need(r *replica, w *call) float64 {
 		prompt = max(w.Prompt-c.sharedAt(r, w), 0)
 	}
 	need := r.sum.peakWith(more) * lumpy(r.inside+1)
-	if prompt >= 0 || r.singles.n > 0 {
+	switch {
+	case c.unknown(w):
+		c.sum(r)
+		need += r.flow.ahead.peakWith(&w.life.ahead)
+	case prompt >= 0 || r.singles.n > 0:
 		need += r.singles.peak(prompt, float64(c.expected(w)), c.answers.rate, c.now)
 	}
 	return need

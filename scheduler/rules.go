@@ -25,6 +25,10 @@ type Rules struct {
 	StartLimit                time.Duration    // the same for an episode that has not begun; default 15 min
 	Theta                     float64          // share of a replica's KV memory that open episodes may be projected to need; default 0.9
 	ThetaSingle               float64          // the same where every episode is one call: a long answer ends sooner beside fewer others; default 0.7
+	ThetaAnswer               float64          // the same where its answer is far longer than its prompt; default 0.6
+	ThetaLong                 float64          // the same for such an answer expected to be twice as long as usual or more: what is above is left for these; default 0.85
+	EarlyYield                bool             // single calls: the shortest expected go first. Default: the longest, so that the last is done sooner
+	StepReads                 float64          // tokens of context whose reading takes as long as a step with nothing to read; default 90,000
 	PauseAt                   float64          // share of it at which episodes are paused at the end of a turn; default 0.97
 	Overhead                  float64          // tokens an open episode wastes in partly filled blocks; default half a block of the replica with the largest, 8 where none tells
 	MinHold                   time.Duration    // least time an episode in an action keeps its memory; default 4 s
@@ -32,6 +36,8 @@ type Rules struct {
 	ReadToken                 time.Duration    // cost of reading one token of context in one step of decoding; default 65 ns
 	MinPrefix                 int              // least length of a prefix that prompts are brought together for, tokens; default 256; negative = none is
 	SharersInRow              int              // calls that go to a replica out of turn, because what they begin with is there, before one in turn goes; default 64
+	Hedge                     float64          // second attempts of stragglers, for each call launched, at most; 0 (default) = none
+	HedgeAfter                time.Duration    // least time a call runs before it is a straggler; default 2 s
 	FailStreak                int              // failures in a row that open an endpoint's circuit; default 5
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
 	CooldownMax               time.Duration    // default 8 s
@@ -55,6 +61,10 @@ func (r Rules) withDefaults() Rules {
 	def(&r.StartLimit, 15*time.Minute)
 	def(&r.Theta, 0.9)
 	def(&r.ThetaSingle, 0.7)
+	def(&r.ThetaAnswer, 0.6)
+	def(&r.HedgeAfter, 2*time.Second)
+	def(&r.ThetaLong, 0.85)
+	def(&r.StepReads, 90_000)
 	def(&r.PauseAt, 0.97)
 	def(&r.Overhead, 8)
 	def(&r.MinHold, 4*time.Second)
@@ -86,12 +96,15 @@ func (r Rules) Validate() error {
 	if r.MaxAttempts < 0 {
 		errs = append(errs, fmt.Errorf("max attempts: %d, expected at least 1", r.MaxAttempts))
 	}
+	if !(r.Hedge >= 0 && r.Hedge <= 1) {
+		errs = append(errs, fmt.Errorf("hedge: %g, expected a share from 0 to 1", r.Hedge))
+	}
 	if r.SharersInRow < 0 {
 		errs = append(errs, fmt.Errorf("sharers in a row: %d, expected at least 1", r.SharersInRow))
 	}
 	for name, d := range map[string]time.Duration{
 		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
-		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken, "hedge after": r.HedgeAfter,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))

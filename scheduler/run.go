@@ -16,6 +16,8 @@ type RunConfig struct {
 	Source  episode.Source
 	Open    func(d episode.Draw, sample int) *episode.Episode // makes an episode; called by the feeder alone
 	Done    func(episodeID string) bool                       // nil = nothing is done yet
+	Good    func(episodeID string) bool                       // of what is done: it ended well, and counts for a quorum; nil = all did
+	Quorum  Quorum                                            // when to cut; the zero value waits for everything
 	Rollout *Rollout
 	Sink    episode.Sink
 	MaxOpen int             // episodes open at once; default 256
@@ -27,9 +29,11 @@ type RunConfig struct {
 	Trace          Trace
 }
 
-// Totals counts what became of the episodes of this invocation. Drawn = Skipped + Done + Failed + Cancelled when Run returns.
+// Totals counts what became of the episodes of this invocation. Drawn = Skipped + Done + Failed + Cancelled + Cut when Run returns.
 type Totals struct {
 	Drawn, Skipped, Done, Failed, Cancelled int64
+	Cut                                     int64 // by the quorum, and dropped: written as such
+	Bias                                    Bias  // what the quorum did to the lengths; zero without one
 }
 
 // Errors that end a run before its source does. What was written stays; the run can be resumed.
@@ -48,9 +52,14 @@ func Run(ctx context.Context, cfg RunConfig) (Totals, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &run{cfg: cfg, cancel: cancel, slots: make(chan struct{}, cfg.MaxOpen), stop: make(chan struct{})}
+	if cfg.Quorum.on() {
+		r.trimmer = newTrimmer(cfg.Quorum)
+	}
 	stopWatch := r.watchStop(ctx)
 	err := r.feed(ctx)
 	cfg.Rollout.Sched.NoMore()
+	r.episodes.Wait()
+	err = errors.Join(err, r.lastRound(ctx, err))
 	r.episodes.Wait()
 	stopWatch()
 	return r.totals(), r.verdict(ctx, err)
@@ -63,8 +72,9 @@ type run struct {
 	stop     chan struct{} // closed: open no more
 	stopping sync.Once
 	episodes sync.WaitGroup
+	trimmer  *trimmer // nil = nothing is cut
 
-	drawn, skipped, done, failed, cancelled atomic.Int64
+	drawn, skipped, done, failed, cancelled, cut atomic.Int64
 }
 
 // watchStop turns the caller's Stop into no new episodes at once and a cut after the drain time. The returned function ends
@@ -127,30 +137,85 @@ func (r *run) open(ctx context.Context, d episode.Draw) error {
 			r.drawn.Add(1)
 			r.skipped.Add(1)
 			r.cfg.Trace.skipped(e.ID)
+			if r.trimmer != nil {
+				r.trimmer.found(e, r.cfg.Good == nil || r.cfg.Good(e.ID))
+			}
 			continue
 		}
-		select {
-		case r.slots <- struct{}{}:
-		case <-r.stop:
-			return ErrStopped
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := r.start(ctx, e, d, sample); err != nil {
+			return err
 		}
 		r.drawn.Add(1)
-		r.episodes.Go(func() { r.episode(ctx, e) })
 	}
 	return nil
 }
 
-// episode plays one episode and writes it.
-func (r *run) episode(ctx context.Context, e *episode.Episode) {
-	defer func() { <-r.slots }()
+// start plays an episode in a goroutine of its own, as soon as a slot is free.
+func (r *run) start(ctx context.Context, e *episode.Episode, d episode.Draw, sample int) error {
+	select {
+	case r.slots <- struct{}{}:
+	case <-r.stop:
+		return ErrStopped
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	r.episodes.Go(func() {
+		defer func() { <-r.slots }()
+		if r.play(ctx, e) {
+			r.trimmer.putOff(d, sample)
+			return
+		}
+		r.store(ctx, e)
+	})
+	return nil
+}
+
+// lastRound plays what the quorum put off, when all else has ended well; else it stays undone and a resumed run plays it.
+func (r *run) lastRound(ctx context.Context, fed error) error {
+	if r.trimmer == nil {
+		return nil
+	}
+	left := r.trimmer.lastRound()
+	for i, d := range left {
+		if fed == nil {
+			fed = r.start(ctx, r.cfg.Open(d.draw, d.sample), d.draw, d.sample)
+		}
+		if fed != nil {
+			r.cancelled.Add(int64(len(left) - i))
+			return fed
+		}
+	}
+	return nil
+}
+
+// play plays one episode to its end. It reports whether it was cut and is to be played again.
+func (r *run) play(ctx context.Context, e *episode.Episode) (again bool) {
 	e.Created = time.Now()
 	r.cfg.Trace.opened(e)
-	r.cfg.Rollout.Run(ctx, e)
+	defer r.cfg.Trace.closed(e)
+	if r.trimmer == nil {
+		r.cfg.Rollout.Run(ctx, e)
+		r.judge(e)
+		return false
+	}
+	ctx, release := r.trimmer.begin(ctx, e)
+	defer release()
+	if errors.Is(context.Cause(ctx), errQuorum) {
+		e.Fail(cancelled(errQuorum))
+	} else {
+		r.cfg.Rollout.Run(ctx, e)
+	}
 	r.judge(e)
-	r.cfg.Trace.closed(e)
-	if e.Status == episode.StatusCancelled {
+	if !r.trimmer.end(ctx, e) {
+		return false
+	}
+	e.Stop = episode.StopQuorum
+	return r.cfg.Quorum.Defer
+}
+
+// store writes an episode that has ended.
+func (r *run) store(ctx context.Context, e *episode.Episode) {
+	if e.Status == episode.StatusCancelled && e.Stop != episode.StopQuorum {
 		r.cancelled.Add(1)
 		return
 	}
@@ -158,6 +223,10 @@ func (r *run) episode(ctx context.Context, e *episode.Episode) {
 		r.cancelled.Add(1)
 		r.halt()
 		r.cancel(fmt.Errorf("write episode %s: %w", e.ID, err))
+		return
+	}
+	if e.Status == episode.StatusCancelled {
+		r.cut.Add(1)
 		return
 	}
 	if e.Status != episode.StatusFailed {
@@ -183,7 +252,11 @@ func (r *run) judge(e *episode.Episode) {
 }
 
 func (r *run) totals() Totals {
-	return Totals{r.drawn.Load(), r.skipped.Load(), r.done.Load(), r.failed.Load(), r.cancelled.Load()}
+	t := Totals{Drawn: r.drawn.Load(), Skipped: r.skipped.Load(), Done: r.done.Load(), Failed: r.failed.Load(), Cancelled: r.cancelled.Load(), Cut: r.cut.Load()}
+	if r.trimmer != nil {
+		t.Bias = r.trimmer.biasNow()
+	}
+	return t
 }
 
 // verdict is the run's error: the cause that ended it, unless everything was played all the same.

@@ -82,7 +82,16 @@ type pending struct {
 	offered  time.Time
 	failed   time.Duration // sum of the failed attempts' times
 	attempts []episode.Attempt
-	partial  string // text of the last attempt that broke off
+	partial  string            // text of the last attempt that broke off
+	flights  map[Ticket]flying // attempts that run; two when the call is hedged
+	hedged   bool
+}
+
+// flying is an attempt that runs.
+type flying struct {
+	cancel   context.CancelCauseFunc
+	endpoint string
+	began    time.Time
 }
 
 // history gives a fault the record of what was tried before it.
@@ -186,18 +195,21 @@ func (s *Scheduler) drainInbox() {
 func (s *Scheduler) pump() Time {
 	launches, rejects, wait := s.core.Next(s.now())
 	for _, r := range rejects {
-		p := s.pending[r.Ticket]
+		p := s.pending[r.Ticket.call()]
 		err := error(ErrContextFull)
 		if !r.ContextFull {
 			p.history(r.Fault)
 			err = r.Fault
 		}
-		s.finish(r.Ticket, p, answer{err: err})
+		s.finish(r.Ticket.call(), p, answer{err: err})
 	}
 	for _, l := range launches {
-		p := s.pending[l.Ticket]
+		p := s.pending[l.Ticket.call()]
 		s.cfg.Trace.launched(s.cfg.Endpoints[l.Replica].Name, l)
-		s.running.Go(func() { s.attempt(p, l) })
+		ctx, cancel := context.WithCancelCause(p.ctx)
+		p.flights[l.Ticket] = flying{cancel, s.cfg.Endpoints[l.Replica].Name, time.Now()}
+		p.hedged = p.hedged || l.Hedge
+		s.running.Go(func() { s.attempt(ctx, p, l) })
 	}
 	return wait
 }
@@ -234,7 +246,7 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 		return nil, episode.Turn{}, cancelled(context.Cause(ctx))
 	}
 	s.measure(ctx, c, b)
-	p := &pending{ctx: ctx, call: c, answer: make(chan answer, 1), offered: time.Now()}
+	p := &pending{ctx: ctx, call: c, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}}
 	var begins []Mark
 	if c.Turn == 0 { // later the episode's own context is what counts, and it has a home
 		begins = s.marks(c)
@@ -295,10 +307,10 @@ func callsLeft(c *episode.Call, b episode.Budget) int {
 }
 
 // attempt makes one attempt of a launched call, outside the loop.
-func (s *Scheduler) attempt(p *pending, l Launch) {
+func (s *Scheduler) attempt(ctx context.Context, p *pending, l Launch) {
 	e := s.cfg.Endpoints[l.Replica]
 	began := time.Now()
-	reply, err := generateSafely(p.ctx, e.Model, p.call, l)
+	reply, err := generateSafely(ctx, e.Model, p.call, l)
 	fault := episode.AsFault(episode.StageModel, err)
 	took := time.Since(began)
 	s.cfg.Trace.settled(e.Name, took, fault)
@@ -324,8 +336,22 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 	decision := s.core.Settle(l.Ticket, fault, usage(reply), s.now())
 	endpoint := s.cfg.Endpoints[l.Replica].Name
 	s.notice(endpoint, was, s.core.down(l.Replica, s.now()), fault)
+	p.flights[l.Ticket].cancel(nil)
+	delete(p.flights, l.Ticket)
+	t := l.Ticket.call()
+	if decision == Lost {
+		s.cfg.Trace.wasted(endpoint, wasted(reply, fault))
+		return
+	}
 	if fault == nil {
-		s.finish(l.Ticket, p, answer{reply: reply, turn: s.turn(p, l, reply, endpoint, began, took)})
+		for _, other := range p.flights {
+			other.cancel(errHedged)
+			s.cfg.Trace.lost(other.endpoint, time.Since(other.began))
+		}
+		if l.Hedge {
+			s.cfg.Trace.won(endpoint)
+		}
+		s.finish(t, p, answer{reply: reply, turn: s.turn(p, l, reply, endpoint, began, took)})
 		return
 	}
 	p.failed += took
@@ -336,17 +362,31 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		p.partial = fault.Partial
 	}
 	switch {
+	case decision == Outlived:
+		s.cfg.Trace.lost(endpoint, took)
+		s.cfg.Trace.wasted(endpoint, wasted(reply, fault))
 	case decision == Full:
-		s.finish(l.Ticket, p, answer{err: ErrContextFull})
+		s.finish(t, p, answer{err: ErrContextFull})
 	case decision == Retrying && p.ctx.Err() != nil:
-		s.core.Withdraw(l.Ticket)
-		s.finish(l.Ticket, p, answer{err: p.cancelled(context.Cause(p.ctx))})
+		s.core.Withdraw(t)
+		s.finish(t, p, answer{err: p.cancelled(context.Cause(p.ctx))})
 	case decision == Retrying:
 		s.cfg.Trace.retrying(endpoint, fault)
 	default:
 		p.history(fault)
-		s.finish(l.Ticket, p, answer{err: fault})
+		s.finish(t, p, answer{err: fault})
 	}
+}
+
+// errHedged is the cause of the end of an attempt whose call the other one answered.
+var errHedged = errors.New("the other attempt was answered first")
+
+// wasted is the tokens an attempt is known to have generated for nothing.
+func wasted(r *episode.Reply, f *episode.Fault) int {
+	if f != nil {
+		return f.Wasted
+	}
+	return usage(r).Generated
 }
 
 // notice tells when an endpoint was lost or found by what was just settled.
@@ -389,7 +429,7 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
 		Queue: began.Sub(p.offered) - p.failed, TTFT: r.TTFT, Service: service,
-		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.Version, VersionEnd: r.Version,
+		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.Version, VersionEnd: r.Version, Hedged: p.hedged,
 	}
 }
 

@@ -259,7 +259,7 @@ func (c *Core) sharer(r *replica, now Time, reserved int) *call {
 			n := t[k][d]
 			waits += n.waits
 			w := n.first()
-			if w == nil || 2*n.Tokens < w.Prompt || 2*n.waits > c.byAge.Len()+8 { // what most have in common is no order
+			if w == nil || c.unknown(w) || 2*n.Tokens < w.Prompt || 2*n.waits > c.byAge.Len()+8 { // what most have in common is no order
 				continue
 			}
 			switch i := c.choose(w.pool, w, now, reserved); i {

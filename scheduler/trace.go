@@ -14,6 +14,9 @@ type Trace struct {
 	Retrying func(endpoint string, f *episode.Fault)
 	Down     func(endpoint string, why *episode.Fault, again time.Duration) // nothing is sent there before then, but for one trial call
 	Up       func(endpoint string)                                          // it answered again
+	Won      func(endpoint string)                                          // a second attempt was answered before the first
+	Lost     func(endpoint string, took time.Duration)                      // one of a call's two attempts was for nothing: its time
+	Wasted   func(endpoint string, tokens int)                              // and the tokens it is known to have generated, later
 	Opened   func(e *episode.Episode)
 	Closed   func(e *episode.Episode) // after scoring, before it is written
 	Skipped  func(episodeID string)   // found done already
@@ -46,6 +49,24 @@ func (t Trace) down(endpoint string, f *episode.Fault, again time.Duration) {
 func (t Trace) up(endpoint string) {
 	if t.Up != nil {
 		t.Up(endpoint)
+	}
+}
+
+func (t Trace) won(endpoint string) {
+	if t.Won != nil {
+		t.Won(endpoint)
+	}
+}
+
+func (t Trace) lost(endpoint string, d time.Duration) {
+	if t.Lost != nil {
+		t.Lost(endpoint, d)
+	}
+}
+
+func (t Trace) wasted(endpoint string, tokens int) {
+	if t.Wasted != nil {
+		t.Wasted(endpoint, tokens)
 	}
 }
 

@@ -27,7 +27,7 @@ func (c *Core) enqueue(w *call, now Time) {
 	if l := w.life; l.inside && !slices.Equal(w.pool.members, []int{l.replica}) {
 		c.exit(l)
 	}
-	level, age := w.class, 0
+	level, age := c.level(w), 0
 	if w.life.inside {
 		level += bucketing.MaxClasses + 1 // what is begun and in place goes before what must be admitted
 	}
@@ -37,13 +37,11 @@ func (c *Core) enqueue(w *call, now Time) {
 	g := w.life.siblings
 	if fresh := !w.life.inside && !w.life.warm; fresh && w.Turns == 1 && w.GroupSize > 1 {
 		g.waiting[w] = true
-		switch {
-		case g.replica < 0 && (g.probe == nil || g.probe == w):
+		if g.replica < 0 && (g.probe == nil || g.probe == w) {
 			g.probe = w
 			level = bucketing.MaxClasses // the first of a group goes before all: it tells how long its siblings get
-		case g.replica >= 0 && c.siblings.Seen(w.Group) == 0:
-			level = max(level, bucketing.MaxClasses-1) // its first has not ended yet: it is of the long ones
 		}
+		c.revisit(g, now)
 	}
 	w.place = w.pool.queue.Push(level, w)
 	c.shelve(w, now)

@@ -336,7 +336,12 @@ func (r *Row) check() error {
 	return nil
 }
 
-func (r *Row) failed() bool { return r.Status != nil && *r.Status == string(episode.StatusFailed) }
+// failed says that the row goes to failures/: it failed, or was cut by a quorum.
+func (r *Row) failed() bool { return bad(r.Status) }
+
+func bad(status *string) bool {
+	return text(status) == string(episode.StatusFailed) || text(status) == string(episode.StatusCancelled)
+}
 
 // rawBytes estimates what the row holds before encoding: texts, four columns of tokens, and a flat sum for the numbers.
 // Row groups and parts are cut by it.

@@ -10,9 +10,10 @@ import (
 
 // Summary counts a whole dataset: every key once. Sums of tokens are of good rows only; a mean always comes with its n.
 type Summary struct {
-	Rows   int64 `json:"rows"`   // good and failed
+	Rows   int64 `json:"rows"`   // good, failed and cut
 	Good   int64 `json:"good"`   // in parts/, or on the way there
 	Failed int64 `json:"failed"` // in failures/, or on the way there
+	Cut    int64 `json:"cut"`    // by a quorum: in failures/ too, without a verdict
 
 	Status   map[string]int64 `json:"status"`
 	Failures map[string]int64 `json:"failures"` // failed rows by fault class
@@ -107,12 +108,15 @@ func (s *Summary) Add(r *Row) {
 }
 
 func (s *Summary) add(d *digest) {
-	failed := text(d.Status) == string(episode.StatusFailed)
+	failed := d.failed()
 	s.Rows++
-	if failed {
+	switch {
+	case text(d.Status) == string(episode.StatusCancelled):
+		s.Cut++
+	case failed:
 		s.Failed++
 		tally(&s.Failures, text(d.FaultClass))
-	} else {
+	default:
 		s.Good++
 	}
 	tally(&s.Status, text(d.Status))
@@ -228,7 +232,7 @@ func (d *digest) class() string {
 	return strconv.Itoa(int(d.Turns[len(d.Turns)-1].Class))
 }
 
-func (d *digest) failed() bool { return text(d.Status) == string(episode.StatusFailed) }
+func (d *digest) failed() bool { return bad(d.Status) }
 
 func text(s *string) string {
 	if s == nil {

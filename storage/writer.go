@@ -107,10 +107,10 @@ func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
 // Errors: ErrDone, ErrCancelled and an open episode are the caller's mistake and change nothing; a *episode.Fault with
 // ClassDisk means that nothing more can be written; ErrClosed.
 func (w *Writer) Write(ctx context.Context, e *episode.Episode) error {
-	switch e.Status {
-	case episode.StatusCancelled:
+	switch {
+	case e.Status == episode.StatusCancelled && e.Stop != episode.StopQuorum:
 		return fmt.Errorf("write episode %s: %w", e.ID, ErrCancelled)
-	case episode.StatusOpen:
+	case e.Status == episode.StatusOpen:
 		return fmt.Errorf("write episode %s: it has not ended", e.ID)
 	}
 	row := RowOf(e)
@@ -204,10 +204,18 @@ func (w *Writer) Done(episodeID string) bool {
 	return w.ledger.done(keyOf(episodeID))
 }
 
+// Good reports whether the episode is in the dataset with a good row.
+func (w *Writer) Good(episodeID string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.ledger.good[keyOf(episodeID)]
+	return ok
+}
+
 // Counts is a reading of what is where.
 type Counts struct {
 	Good      int64 // keys whose row is good
-	Failed    int64 // keys whose row is a failure, those that may be retried included
+	Failed    int64 // keys whose row is a failure or was cut, those that may be retried included
 	Retry     int64 // of Failed: not done, may be written once more
 	Published int64 // rows in parts and failure files
 	Journal   int64 // rows in the journal only

@@ -109,7 +109,8 @@ func (s *session) report(ended string) *report {
 
 func (s *session) sessionReport() *sessionReport {
 	t := s.totals
-	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Sum: t.Done + t.Failed + t.Cancelled + t.Skipped}
+	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Cut: t.Cut,
+		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailReport()}
 	if !s.began.IsZero() {
 		v.WallSeconds = time.Since(s.began).Seconds()
 	}

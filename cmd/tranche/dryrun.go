@@ -68,7 +68,7 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 	if err != nil {
 		return nil, withCode(codeTasks, err)
 	}
-	e := s.openEpisode(order, episode.Draw{Task: s.tasks.First, Samples: s.set.Samples}, 0)
+	e := s.openEpisode(order, episode.Draw{Task: s.tasks.First, Samples: s.set.drawn()}, 0)
 	call, ok := e.NextCall()
 	if !ok {
 		return nil, fmt.Errorf("the first episode has no call to make: %v", e.Fault)
@@ -84,7 +84,7 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 func (s *session) dryReport(body json.RawMessage) *dryRunReport {
 	r := &dryRunReport{
 		RunID: s.file.RunID, Tasks: s.tasks.Tasks, NoAnswer: s.tasks.NoAnswer, Bad: s.tasks.Bad.Rows, Duplicates: s.tasks.Duplicates,
-		Samples: s.set.Samples, Rounds: s.set.Rounds, Episodes: s.total(), Request: body,
+		Samples: s.set.drawn(), Rounds: s.set.Rounds, Episodes: s.total(), Request: body,
 	}
 	if s.set.MaxTurns > 0 {
 		calls := s.total() * int64(s.set.MaxTurns)

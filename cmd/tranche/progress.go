@@ -14,6 +14,7 @@ type snapshot struct {
 	skipped   int64 // finished by an earlier invocation
 	done      int64 // good rows of this one
 	failed    int64
+	cut       int64 // by a quorum
 	open      int64
 	tokens    int64
 	unknown   int64 // good rows without a token count
@@ -108,7 +109,7 @@ func (p *progress) draw() {
 func progressLine(s snapshot, tokensPerSecond float64) string {
 	parts := []string{fmt.Sprintf("%d/%s done", s.skipped+s.done, totalText(s.total))}
 	if s.total > 0 {
-		parts[0] += fmt.Sprintf(" (%d%%)", 100*(s.skipped+s.done+s.failed)/s.total)
+		parts[0] += fmt.Sprintf(" (%d%%)", 100*(s.skipped+s.done+s.failed+s.cut)/s.total)
 	}
 	parts = append(parts, fmt.Sprintf("%d failed", s.failed), fmt.Sprintf("%d open", s.open))
 	switch {
@@ -144,7 +145,7 @@ func totalText(n int64) string {
 
 // remaining extrapolates from what this invocation finished; 0 = too early to tell.
 func remaining(s snapshot) time.Duration {
-	finished := s.done + s.failed
+	finished := s.done + s.failed + s.cut
 	left := s.total - s.skipped - finished
 	if finished < 5 || s.total == 0 || left <= 0 || s.elapsed <= 0 {
 		return 0

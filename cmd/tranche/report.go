@@ -42,12 +42,13 @@ type report struct {
 	program string // how to call this program again
 }
 
-// sessionReport is what one invocation did. Done + Failed + Cancelled + Skipped = Sum.
+// sessionReport is what one invocation did. Done + Failed + Cancelled + Skipped + Cut = Sum.
 type sessionReport struct {
 	Done      int64 `json:"done"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"` // begun, not finished, not stored; done again on resume
 	Skipped   int64 `json:"skipped"`   // finished before
+	Cut       int64 `json:"cut"`       // by a quorum, and dropped: stored as such
 	Sum       int64 `json:"sum"`
 
 	WallSeconds     float64          `json:"wall_s"`
@@ -55,6 +56,7 @@ type sessionReport struct {
 	UnknownRows     int64            `json:"good_rows_with_unknown_tokens"`
 	TokensPerSecond *float64         `json:"tokens_per_s_of_good_rows"` // null when the servers do not tell
 	Endpoints       []endpointReport `json:"endpoints"`
+	Tail            *tailReport      `json:"tail,omitempty"` // absent without a quorum and without hedging
 }
 
 type endpointReport struct {
@@ -112,6 +114,7 @@ func (r *report) text(colour bool) string {
 	r.rewardText(p)
 	r.tokensText(p)
 	r.timeText(p)
+	r.tailText(p)
 	r.sourcesText(p)
 	r.endpointsText(p)
 	r.boundsText(p)
@@ -136,14 +139,14 @@ func (r *report) headline() string {
 
 func (r *report) episodesText(p *printer) {
 	d := r.Dataset
-	p.line("  episodes   %d of %d stored: %d good, %d failed; %d left", d.Rows, r.Total, d.Good, d.Failed, r.Left)
+	p.line("  episodes   %d of %d stored: %d good, %d failed%s; %d left", d.Rows, r.Total, d.Good, d.Failed, some(d.Cut, ", %d cut by the quorum"), r.Left)
 	p.line("  ended as   %s", orDash(counts(d.Status)))
 	p.line("  because    %s", orDash(counts(d.Stops)))
 	if d.Failed > 0 {
 		p.line("  %s   %s", p.paint(red, "failures"), counts(d.Failures))
 	}
 	if s := r.Session; s != nil {
-		p.line("  this time  %d done + %d failed + %d cancelled + %d skipped (finished before) = %d", s.Done, s.Failed, s.Cancelled, s.Skipped, s.Sum)
+		p.line("  this time  %d done + %d failed + %d cancelled + %d skipped (finished before)%s = %d", s.Done, s.Failed, s.Cancelled, s.Skipped, some(s.Cut, " + %d cut"), s.Sum)
 	}
 	if r.Skipped.Bad > 0 || r.Skipped.Duplicates > 0 {
 		p.line("  input      %d tasks; %d bad rows skipped, %d repeated rows dropped", r.Skipped.Tasks, r.Skipped.Bad, r.Skipped.Duplicates)
@@ -311,6 +314,14 @@ func quoted(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// some writes a number unless it is none.
+func some(n int64, format string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, n)
 }
 
 // counts lists names with their numbers, the largest first.

@@ -41,6 +41,9 @@ func identity(s *Settings, tasksDigest string, models []string) map[string]strin
 	}
 	models = slices.Compact(slices.Sorted(slices.Values(models)))
 	id["model"] = string(encode(strings.Join(models, ", ")))
+	if s.drawn() == s.Samples { // nothing is over-provisioned: the same as before there was such a key
+		delete(id, "oversample")
+	}
 	if len(s.Endpoint) > 0 { // nobody asks the embedded engine
 		delete(id, "engine-seed")
 		delete(id, "engine-solve-rate")

@@ -40,6 +40,7 @@ type session struct {
 	began  time.Time
 
 	tally   tally
+	hedges  hedges
 	open    atomic.Int64
 	account *account // of all sessions, once this one has played
 	totals  scheduler.Totals
@@ -229,7 +230,7 @@ func (s *session) ungraded() bool {
 
 // total is the number of episodes of the whole run.
 func (s *session) total() int64 {
-	return s.tasks.Tasks * int64(s.set.Samples) * int64(s.set.Rounds)
+	return s.tasks.Tasks * int64(s.set.drawn()) * int64(s.set.Rounds)
 }
 
 func (s *session) actionConfig() action.Config {
@@ -479,7 +480,7 @@ func (s *session) build() (*pipeline, error) {
 	}
 	p.onClose(func() error { sched.Close(); return nil })
 	p.run = scheduler.RunConfig{
-		Source: order, Done: s.writer.Done, Sink: &countingSink{Sink: s.writer, tally: &s.tally}, MaxOpen: s.openEpisodes(),
+		Source: order, Done: s.writer.Done, Good: s.writer.Good, Quorum: s.quorum(), Sink: &countingSink{Sink: s.writer, tally: &s.tally}, MaxOpen: s.openEpisodes(),
 		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(order, d, sample) },
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
@@ -510,7 +511,7 @@ func (s *session) openEpisodes() int {
 
 func (s *session) samplerConfig() sampler.Config {
 	return sampler.Config{
-		Samples: s.set.Samples, Order: sampler.Order(s.set.Order), Seed: s.set.Seed, Window: s.set.Window, Rounds: s.set.Rounds, SendSeed: s.set.SendSeed, Tasks: s.tasks.Tasks,
+		Samples: s.set.drawn(), Order: sampler.Order(s.set.Order), Seed: s.set.Seed, Window: s.set.Window, Rounds: s.set.Rounds, SendSeed: s.set.SendSeed, Tasks: s.tasks.Tasks,
 		Sampling: s.sampling(),
 	}
 }
@@ -534,12 +535,24 @@ func (s *session) schedulerConfig() scheduler.Config {
 	meters := s.fleet.meters()
 	ladder, _ := ladderOf(&s.set) // the settings were checked
 	return scheduler.Config{
-		Endpoints: s.fleet.endpoints(), Rules: scheduler.Rules{Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: uint64(s.set.Seed)},
+		Endpoints: s.fleet.endpoints(),
+		Rules: scheduler.Rules{
+			Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: uint64(s.set.Seed), EarlyYield: s.set.EarlyYield || s.set.cuts(),
+			Hedge: s.set.Hedge,
+		},
 		Trace: scheduler.Trace{
-			Launched: func(endpoint string, _ scheduler.Launch) { meters[endpoint].launched() },
-			Settled:  func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
-			Down:     s.tellDown,
-			Up:       func(endpoint string) { s.a.notice("endpoint %s answers again", endpoint) },
+			Launched: func(endpoint string, l scheduler.Launch) {
+				meters[endpoint].launched()
+				if l.Hedge {
+					s.hedges.launched.Add(1)
+				}
+			},
+			Won:     func(string) { s.hedges.won.Add(1) },
+			Lost:    func(_ string, took time.Duration) { s.hedges.lose(took) },
+			Wasted:  func(_ string, tokens int) { s.hedges.wasted.Add(int64(tokens)) },
+			Settled: func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
+			Down:    s.tellDown,
+			Up:      func(endpoint string) { s.a.notice("endpoint %s answers again", endpoint) },
 		},
 	}
 }

@@ -47,6 +47,7 @@ type Settings struct {
 
 	// What one call and one episode may do.
 	Samples          int      `short:"n" default:"1" placeholder:"N" group:"sampling" scope:"result" help:"Samples of every task (one group). Default: ${default}."`
+	Oversample       float64  `default:"1" placeholder:"X" group:"sampling" scope:"result" help:"Begin so many times the samples of every task, keep those that end first and cut the others. What is kept is shorter than what the model says: the summary tells by how much. Default: ${default} (none)."`
 	Temperature      *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Sampling temperature, 0 or more. Default: not sent, the server decides."`
 	TopP             *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Nucleus sampling, over 0 to 1. Default: not sent."`
 	TopK             *int     `placeholder:"N" group:"sampling" scope:"result" help:"Sample from the K likeliest tokens, where the server knows it. Default: not sent."`
@@ -80,6 +81,10 @@ type Settings struct {
 	KVBudget     int           `name:"kv-budget" default:"0" placeholder:"TOKENS" group:"servers" scope:"operation" help:"Hard KV budget of an endpoint, tokens: prompt + max_tokens of the calls in flight there never exceed it; 0 = none: episodes are admitted by what they are expected to need of the cache the server says it has. Default: ${default}."`
 	Padded       int           `default:"0" placeholder:"ROWS" group:"servers" scope:"operation" help:"The servers pad: they take static batches of so many calls and wait for the longest. They then get whole batches of like calls. An endpoint's own batching, rows and shapes win; 0 = they batch continuously. Default: ${default}."`
 	Classes      []int         `placeholder:"TOKENS" group:"servers" scope:"operation" help:"Upper bounds of the length classes, tokens, rising, comma separated. Default: powers of two from 256 to 131072."`
+	EarlyYield   bool          `group:"servers" scope:"operation" help:"Without tools: the answers expected to be the shortest go first, so that most rows come early. Off: the longest first, so that the last comes early. A quorum implies it."`
+	Quorum       float64       `default:"1" placeholder:"SHARE" group:"servers" scope:"operation" help:"Cut what still runs when this share of all episodes has ended well; 1 = all are waited for. Default: ${default}."`
+	OnQuorum     string        `enum:"drop,defer" default:"drop" group:"servers" scope:"operation" help:"What becomes of episodes that --quorum or --oversample cut: drop (a row with status cancelled in failures/), or defer (played again, from the beginning, when all else has ended). Default: ${default}."`
+	Hedge        float64       `default:"0" placeholder:"SHARE" group:"servers" scope:"operation" help:"Send a model call that takes far longer than usual a second time, to another endpoint, when nothing waits; the first answer stands. At most so many second calls for each call sent; 0 = none. Actions are never sent twice. Default: ${default}."`
 	ServerIdle   time.Duration `default:"5s" placeholder:"TIME" group:"servers" scope:"operation" help:"How long the server keeps an idle connection; ours are closed sooner. Default: ${default} (uvicorn's)."`
 
 	EngineSeed      int64   `default:"1" placeholder:"N" group:"engine" scope:"result" help:"Embedded engine: seed of its answers. Default: ${default}."`
@@ -157,6 +162,7 @@ func (s *Settings) check() error {
 	s.validateShares(f)
 	s.validateTimes(f)
 	s.validateServers(f)
+	s.validateTail(f)
 	for i, spec := range s.Reward {
 		if spec.Weight != nil && *spec.Weight < 0 {
 			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)

@@ -15,6 +15,7 @@ type tally struct {
 	mu      sync.Mutex // guards everything below
 	done    int64      // rows written that did not fail
 	failed  int64      // failed rows written
+	cut     int64      // rows written of episodes that a quorum cut
 	tokens  int64      // generated tokens of the good rows, where the server told
 	unknown int64      // good rows whose generated tokens are unknown
 	reward  float64    // sum
@@ -26,9 +27,12 @@ func (t *tally) add(e *episode.Episode) {
 	tokens, known := generated(e)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failed := e.Status == episode.StatusFailed
-	if failed {
+	switch e.Status {
+	case episode.StatusFailed:
 		t.failed++
+		return
+	case episode.StatusCancelled:
+		t.cut++
 		return
 	}
 	t.done++
@@ -47,6 +51,7 @@ func (t *tally) add(e *episode.Episode) {
 func (t *tally) read(s *snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	s.cut = t.cut
 	s.done, s.failed, s.tokens, s.unknown, s.reward, s.scored = t.done, t.failed, t.tokens, t.unknown, t.reward, t.scored
 }
 

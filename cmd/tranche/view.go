@@ -108,7 +108,7 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	}
 	s := &file.Settings
 	r.RunID, r.Model = file.RunID, joined(slices.Compact(modelsOf(s)))
-	r.Total = file.TasksCount * int64(s.Samples) * int64(s.Rounds)
+	r.Total = file.TasksCount * int64(s.drawn()) * int64(s.Rounds)
 	r.Left = max(r.Total-sum.Rows, 0)
 	if file.Embedded {
 		r.Made = embeddedText
