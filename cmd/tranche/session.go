@@ -459,7 +459,11 @@ func (s *session) openEpisode(order *sampler.Source, d episode.Draw, sample int)
 
 func (s *session) build() (*pipeline, error) {
 	p := &pipeline{}
-	order, err := sampler.New(s.samplerConfig(), func(ctx context.Context) (sampler.Tasks, error) { return taskfile.Open(ctx, s.taskConfig()) })
+	order, err := sampler.New(s.samplerConfig(), func(ctx context.Context) (sampler.Tasks, error) {
+		cfg := s.taskConfig()
+		cfg.Distinct = s.tasks.Distinct()
+		return taskfile.Open(ctx, cfg)
+	})
 	if err != nil {
 		return nil, withCode(codeUsage, err)
 	}

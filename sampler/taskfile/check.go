@@ -31,6 +31,9 @@ type Report struct {
 	Models map[string]int64
 }
 
+// Distinct reports whether every id that was seen was seen once.
+func (r Report) Distinct() bool { return r.Duplicates == 0 && r.Bad.Rows == 0 }
+
 // Bad counts and lists skipped rows. One row may have several faults.
 type Bad struct {
 	Rows   int64

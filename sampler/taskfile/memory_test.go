@@ -88,6 +88,40 @@ func TestCaseMEo1(t *testing.T) {
 	}
 }
 
+// A Reader that is told that ids are distinct gives the same tasks and remembers no id.
+func TestDistinctIDsAreNotRemembered(t *testing.T) {
+	path := file(t, "t.jsonl", `{"id":"a","prompt":"1"}`+"\n"+`{"id":"b","prompt":"2"}`+"\n")
+	twice := file(t, "u.jsonl", `{"id":"a","prompt":"1"}`+"\n"+`{"id":"a","prompt":"1"}`+"\n")
+	for _, c := range []struct {
+		path            string
+		distinct        bool
+		tasks, remember int
+	}{{path, true, 2, 0}, {twice, false, 1, 1}} {
+		cfg := Config{Paths: []string{c.path}}
+		if cfg.Distinct = check(t, cfg).Distinct(); cfg.Distinct != c.distinct {
+			t.Errorf("%s: Check says distinct=%v", c.path, cfg.Distinct)
+		}
+		r, err := Open(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks := 0
+		for _, err = r.Next(); err == nil; _, err = r.Next() {
+			tasks++
+		}
+		remembered := 0
+		for _, s := range r.s.seen.shards {
+			remembered += s.used
+		}
+		if err != io.EOF || tasks != c.tasks || remembered != c.remember {
+			t.Errorf("%s: %d tasks, %d ids remembered, %v; want %d and %d", c.path, tasks, remembered, err, c.tasks, c.remember)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func BenchmarkCheck(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -145,7 +145,11 @@ func (s *scanner) count(n int) {
 
 // admit applies the rule on ids, then offset and limit.
 func (s *scanner) admit(t *episode.Task) scanned {
-	switch s.seen.add(t.ID, t.Hash) {
+	id := fresh
+	if !s.cfg.Distinct {
+		id = s.seen.add(t.ID, t.Hash)
+	}
+	switch id {
 	case duplicate:
 		s.duplicates++
 		return scanned{}
