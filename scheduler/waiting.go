@@ -52,11 +52,12 @@ func (c *Core) enqueue(w *call, now Time) {
 }
 
 // poolFor picks the set of replicas that may take the call: its home alone while that lives and has room for it, else every
-// replica whose limits allow it. An empty set means that no replica's limits do.
+// replica whose limits allow it and the longest answer it can get. An empty set means that no replica's limits do.
 func (c *Core) poolFor(w *call, now Time) *pool {
+	room := c.room(w)
 	if l := w.life; l.warm && (l.inside || !w.moved) && l.replica != w.avoid {
 		r := c.replicas[l.replica]
-		if !r.open && r.gateUntil-now <= c.rules.MoveAfter && c.feasible(r, w) {
+		if !r.open && r.gateUntil-now <= c.rules.MoveAfter && c.feasible(r, w) && r.maxTokens(w) >= room {
 			if !l.inside {
 				c.alarm(alarm{at: now + c.rules.MoveAfter, call: w})
 			}
@@ -65,7 +66,7 @@ func (c *Core) poolFor(w *call, now Time) *pool {
 	}
 	set := make([]int, 0, 64)
 	for i, r := range c.replicas {
-		if i != w.avoid && c.feasible(r, w) {
+		if i != w.avoid && c.feasible(r, w) && r.maxTokens(w) >= room {
 			set = append(set, i)
 		}
 	}
@@ -74,6 +75,18 @@ func (c *Core) poolFor(w *call, now Time) *pool {
 		slices.Sort(set)
 	}
 	return c.pool(set)
+}
+
+// room is the most tokens an answer can get on a live replica, up to those wanted; 0 = no number is wanted. A replica that would cut the
+// answer shorter than another must is no place for the call: what an answer may be does not depend on where it is made.
+func (c *Core) room(w *call) int {
+	most := 0
+	for _, r := range c.replicas {
+		if !r.open && w.Want > 0 && c.feasible(r, w) {
+			most = max(most, r.maxTokens(w))
+		}
+	}
+	return most
 }
 
 func (c *Core) pool(members []int) *pool {
