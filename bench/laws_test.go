@@ -129,6 +129,11 @@ func (r *referee) Next(now scheduler.Time) ([]scheduler.Launch, []scheduler.Reje
 		if room := min(told.ContextTokens, told.KVTokens) - w.Prompt; l.MaxTokens != min(w.Want, room) {
 			r.t.Errorf("at %v call %d may have %d tokens of the %d wanted, where there is room for %d", now, l.Ticket, l.MaxTokens, w.Want, room)
 		}
+		if l.MaxTokens < w.Want && len(r.fleet.Incidents) == 0 && slices.ContainsFunc(r.told, func(o scheduler.ReplicaConfig) bool {
+			return min(o.Capacity.ContextTokens, o.Capacity.KVTokens)-w.Prompt >= w.Want
+		}) {
+			r.t.Errorf("at %v call %d is cut to %d of %d tokens, and another replica has room for all", now, l.Ticket, l.MaxTokens, w.Want)
+		}
 		r.longest = max(r.longest, now-w.since)
 		w.on = l.Replica
 		r.sent[l.Replica]++
