@@ -7,29 +7,40 @@ type gauge struct {
 	taken    bool    // at least once
 	at       Time    // last
 	measured float64 // what the server holds, relative to what we were told, by its own reading; 0 = not known
+	queued   bool    // at the last reading calls waited in the server for memory
 }
 
 // fresh says whether the gauges were read lately.
 func (r *replica) fresh(now, stale Time) bool { return r.gauge.taken && now-r.gauge.at <= stale }
 
 // Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, it is taken to hold a
-// twentieth less; a clean reading gives a two-hundredth back, up to what we were told.
+// twentieth less; when calls wait in it for memory, a hundredth less, and it is not taken to hold more; a clean reading gives a
+// two-hundredth back, up to what we were told.
 func (c *Core) Observe(i int, l episode.Load, now Time) {
 	r := c.replicas[i]
 	r.gauge.taken, r.gauge.at = true, now
 	c.measure(r, l, now)
-	if was, is := r.load.Preemptions, l.Preemptions; was != nil && is != nil {
-		if *is > *was {
-			r.shrink(0.95)
-		} else {
-			r.scale = max(r.scale, min(r.scale*1.005, 1))
-		}
+	r.gauge.queued = r.short(l)
+	switch was, is := r.load.Preemptions, l.Preemptions; {
+	case was != nil && is != nil && *is > *was:
+		r.shrink(0.95)
+	case r.gauge.queued:
+		r.shrink(0.99)
+	case was != nil && is != nil:
+		r.scale = max(r.scale, min(r.scale*1.005, 1))
 	}
 	r.load = l
 }
 
+// short says whether calls wait in the server because its memory is full. Where as many run as it runs at most, they wait for that.
+func (r *replica) short(l episode.Load) bool {
+	return l.Waiting != nil && *l.Waiting > 0 && l.KVUsed != nil && *l.KVUsed >= fullUsed &&
+		!(l.Running != nil && r.Capacity.Sequences > 0 && *l.Running >= r.Capacity.Sequences)
+}
+
 // Bounds of what a reading is believed.
 const (
+	fullUsed      = 0.95 // share of the cache in use from which it counts as full
 	leastUsed     = 0.2  // share of the cache in use below which a reading is too coarse
 	believed      = 0.25 // weight of one reading
 	leastMeasured = 0.5  // share of what we were told that is believed at least
@@ -61,11 +72,15 @@ func (r *replica) shrink(factor float64) {
 	}
 }
 
-// grow takes the replica to hold more, by a share of what it is taken to hold: where nobody looks at its gauges, no more than we were told.
+// grow takes the replica to hold more, by a share of what it is taken to hold: where nobody looks at its gauges, no more than we were told, and
+// nothing while calls wait in it for memory.
 func (r *replica) grow(share float64, fresh bool) {
 	most := 3.0
-	if !fresh {
+	switch {
+	case !fresh:
 		most = 1
+	case r.gauge.queued:
+		return
 	}
 	r.scale = max(r.scale, min(r.scale*(1+share), most))
 }

@@ -205,7 +205,7 @@ func (a *app) usageError(args []string, err error) error {
 	}
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		return fmt.Errorf("%w\n`tranche %s --help` explains every flag", err, parse.Context.Selected().Name)
+		return fmt.Errorf("%w\n`tranche %s --help` explains every flag", err, parse.Context.Selected().Path())
 	}
 	return fmt.Errorf("%w\n`tranche --help` lists the commands", err)
 }
