@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"time"
 
 	"tranche/episode"
@@ -11,8 +12,20 @@ import (
 // both, divided by the number that ended: the maximum-likelihood mean of exponential lengths under right censoring.
 type answers struct {
 	cells map[episode.Cell]*answered
-	rate  float64 // tokens a second one call generates, a running mean
+	rate  float64 // tokens a second one call generates, a running mean that starts at nought
+	rates int     // observations in it
 }
+
+// pace is the rate without the weight of its start.
+func (a *answers) pace() float64 {
+	if a.rates == 0 {
+		return 0
+	}
+	return a.rate / (1 - math.Pow(1-rateStep, float64(a.rates)))
+}
+
+// rateStep is the weight of one observation in the running mean.
+const rateStep = 0.05
 
 type answered struct {
 	ended, tokens float64
@@ -53,7 +66,8 @@ func (a *answers) left(c episode.Cell, launched, now Time, generated int) {
 	s.ended++
 	s.tokens += float64(generated)
 	if took := (now - launched).Seconds(); took > 0 && generated > 8 {
-		a.rate += 0.05 * (float64(generated)/took - a.rate)
+		a.rate += rateStep * (float64(generated)/took - a.rate)
+		a.rates++
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	BoundTail                   // nothing waited, and no more was to come: the last episodes ran
 	BoundDown                   // it was dead, had asked to be left alone, or most episodes were waiting to try a failed call again
 	BoundNone                   // calls waited, but none of them could go there
+	BoundBatch                  // it pads: calls waited until the batch that ran had ended, or until the next was full
 	bounds
 )
 
@@ -29,7 +30,7 @@ func AllBounds() []Bound {
 
 // String is the name in JSON and tables.
 func (b Bound) String() string {
-	return [...]string{"kv", "sequences", "calls", "episodes", "actions", "tail", "down", "no_work"}[b]
+	return [...]string{"kv", "sequences", "calls", "episodes", "actions", "tail", "down", "no_work", "batch"}[b]
 }
 
 // says is what the bound means and what helps; the share of the time goes in front.
@@ -43,6 +44,7 @@ func (b Bound) says() string {
 		"in the tail, when the last episodes ran and no more were to come: more endpoints would not help; more tasks in one run, or a shorter limit on answers, would",
 		"down, asked to be left alone, or with failed calls waiting for another attempt: see the failed attempts and the server's log",
 		"without work it could take: what waited was too long for its context or was waiting for its own endpoint",
+		"bound by padded batches, which end with their longest answer: more rows, answers of like length, a shorter limit on answers or more endpoints help",
 	}[b]
 }
 
@@ -152,6 +154,8 @@ func (c *Core) boundOf(r *replica, now Time) Bound {
 	switch {
 	case r.open || r.book.wanted && !r.ready(now):
 		return BoundDown
+	case r.book.wanted && r.Rows > 0:
+		return BoundBatch
 	case r.book.wanted && r.MaxCalls > 0 && r.running >= r.MaxCalls:
 		if r.Capacity.Sequences > 0 && r.MaxCalls >= r.Capacity.Sequences {
 			return BoundSequences

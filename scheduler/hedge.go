@@ -23,11 +23,12 @@ func (c *Core) mark(w *call) {
 // straggles is how long a call may run before it is a straggler.
 func (c *Core) straggles(w *call) Time {
 	e := c.answers.mean(w.Cell, w.Want, c.now)
-	if c.answers.rate <= 0 {
+	pace := c.answers.pace()
+	if pace <= 0 {
 		return max(c.rules.HedgeAfter, noRate)
 	}
 	prefill := c.rules.PrefillToken * Time(w.Prompt)
-	return max(hedgeTimes*(Time(e/c.answers.rate*1e9)+prefill), c.rules.HedgeAfter)
+	return max(hedgeTimes*(Time(e/pace*1e9)+prefill), c.rules.HedgeAfter)
 }
 
 const (

@@ -24,14 +24,15 @@ func (q Quorum) on() bool { return q.Samples > 0 || q.Episodes > 0 }
 // Bias compares what a quorum kept with what it cut. Tokens are what the servers counted and what had been streamed; the part of an
 // answer that came in one piece and was cut is not known, so the times say more.
 type Bias struct {
-	Kept, Cut     int64 // episodes that ended well; cut ones that had begun, deferred ones included
-	Unbegun       int64 // cut before they began
+	Kept, Cut     int64 // episodes that ended well; cut ones whose first call had been sent, deferred ones included
+	Unbegun       int64 // cut before that
 	Deferred      int64 // of Cut and Unbegun: played again
 	KeptTokens    int64 // generated, sum
 	CutTokens     int64
 	KeptTime      time.Duration // from opening to the end, sum
 	CutTime       time.Duration // from opening to the cut, sum
 	KeptUncounted int64         // of Kept: with a turn whose tokens no server counted
+	CutUncounted  int64         // of Cut: in a call whose answer would have come in one piece: what it had generated is not known
 }
 
 // count adds one episode that ended well or was cut.
@@ -44,15 +45,19 @@ func (b *Bias) count(e *episode.Episode, cut bool) {
 		if slices.ContainsFunc(e.Turns, func(t episode.Turn) bool { return t.CompletionTokens == nil }) {
 			b.KeptUncounted++
 		}
-	case e.Timing.Total == 0:
+	case e.Timing.Total == 0 || len(e.Turns) == 0 && e.Fault != nil && e.Fault.Stage == episode.StageAdmission:
 		b.Unbegun++
 	default:
 		b.Cut++
-		b.CutTokens += int64(e.Generated())
-		if e.Fault != nil {
-			b.CutTokens += int64(e.Fault.Wasted)
-		}
 		b.CutTime += e.Timing.Total
+		switch f := e.Fault; {
+		case f != nil && f.Stage == episode.StageModel && f.Wasted == 0:
+			b.CutUncounted++
+		case f != nil:
+			b.CutTokens += int64(e.Generated()) + int64(f.Wasted)
+		default:
+			b.CutTokens += int64(e.Generated())
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func readPreset(path string) (preset, error) {
 	}
 	var p preset
 	if err := yaml.NewDecoder(bytes.NewReader(raw), yaml.Strict()).Decode(&p); err != nil {
-		return preset{}, fmt.Errorf("%s: expected what `tranche calibrate` writes: %w", path, err)
+		return preset{}, fmt.Errorf("%s: expected what `tranche calibrate` writes: %s", path, yaml.FormatError(err, false, false))
 	}
 	c := p.config()
 	var errs []error

@@ -47,7 +47,7 @@ type Settings struct {
 
 	// What one call and one episode may do.
 	Samples          int      `short:"n" default:"1" placeholder:"N" group:"sampling" scope:"result" help:"Samples of every task (one group). Default: ${default}."`
-	Oversample       float64  `default:"1" placeholder:"X" group:"sampling" scope:"result" help:"Begin so many times the samples of every task, keep those that end first and cut the others. What is kept is shorter than what the model says: the summary tells by how much. Default: ${default} (none)."`
+	Oversample       float64  `default:"1" placeholder:"X" group:"sampling" scope:"result" help:"Begin so many times the samples of every task, rounded up to whole samples, keep those that end first and cut the others. What is kept is shorter than what the model says: the summary tells by how much. Default: ${default} (none)."`
 	Temperature      *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Sampling temperature, 0 or more. Default: not sent, the server decides."`
 	TopP             *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Nucleus sampling, over 0 to 1. Default: not sent."`
 	TopK             *int     `placeholder:"N" group:"sampling" scope:"result" help:"Sample from the K likeliest tokens, where the server knows it. Default: not sent."`
@@ -79,10 +79,10 @@ type Settings struct {
 	Concurrency  int           `default:"0" placeholder:"CALLS" group:"servers" scope:"operation" help:"Calls in flight at once, an endpoint; 0 = the sequences the server says it runs at once, else 64. Default: ${default}."`
 	OpenEpisodes int           `default:"0" placeholder:"N" group:"servers" scope:"operation" help:"Episodes open at once; 0 = twice the calls of all endpoints, sixteen times where they pad, at least 64. Default: ${default}."`
 	KVBudget     int           `name:"kv-budget" default:"0" placeholder:"TOKENS" group:"servers" scope:"operation" help:"Hard KV budget of an endpoint, tokens: prompt + max_tokens of the calls in flight there never exceed it; 0 = none: episodes are admitted by what they are expected to need of the cache the server says it has. Default: ${default}."`
-	Padded       int           `default:"0" placeholder:"ROWS" group:"servers" scope:"operation" help:"The servers pad: they take static batches of so many calls and wait for the longest. They then get whole batches of like calls. An endpoint's own batching, rows and shapes win; 0 = they batch continuously. Default: ${default}."`
+	Padded       int           `default:"0" placeholder:"ROWS" group:"servers" scope:"operation" help:"The servers pad: they take static batches of so many calls and wait for the longest. They then get whole batches of like calls, one call a row; a server that starts with the first call to come, without waiting for others, splits these and is better off without. An endpoint's own batching, rows and shapes win; 0 = they batch continuously. Default: ${default}."`
 	Classes      []int         `placeholder:"TOKENS" group:"servers" scope:"operation" help:"Upper bounds of the length classes, tokens, rising, comma separated. Default: powers of two from 256 to 131072."`
 	EarlyYield   bool          `group:"servers" scope:"operation" help:"Without tools: the answers expected to be the shortest go first, so that most rows come early. Off: the longest first, so that the last comes early. A quorum implies it."`
-	Quorum       float64       `default:"1" placeholder:"SHARE" group:"servers" scope:"operation" help:"Cut what still runs when this share of all episodes has ended well; 1 = all are waited for. Default: ${default}."`
+	Quorum       float64       `default:"1" placeholder:"SHARE" group:"servers" scope:"operation" help:"Cut what still runs when so great a share of the wanted episodes (tasks, samples, rounds) has ended well; 1 = all are waited for. Default: ${default}."`
 	OnQuorum     string        `enum:"drop,defer" default:"drop" group:"servers" scope:"operation" help:"What becomes of episodes that --quorum or --oversample cut: drop (a row with status cancelled in failures/), or defer (played again, from the beginning, when all else has ended). Default: ${default}."`
 	Hedge        float64       `default:"0" placeholder:"SHARE" group:"servers" scope:"operation" help:"Send a model call that takes far longer than usual a second time, to another endpoint, when nothing waits; the first answer stands. At most so many second calls for each call sent; 0 = none. Actions are never sent twice. Default: ${default}."`
 	ServerIdle   time.Duration `default:"5s" placeholder:"TIME" group:"servers" scope:"operation" help:"How long the server keeps an idle connection; ours are closed sooner. Default: ${default} (uvicorn's)."`
@@ -274,6 +274,10 @@ func (s *Settings) validateBatching(f *faults, at string, e Endpoint) {
 		f.add("%s: rows: expected 1 or more, found %d", at, e.Rows)
 	case pads && rows == 0:
 		f.add("%s: rows: is missing; batching %s needs the number of calls of a batch", at, e.Batching)
+	case rows > mostRows:
+		f.add("%s: rows: expected at most %d, found %d", at, mostRows, rows)
+	case rows > 0 && e.Concurrency > 0 && e.Concurrency < rows:
+		f.add("%s: concurrency: %d calls at once are fewer than the %d rows of a padded batch; give fewer rows", at, e.Concurrency, rows)
 	case e.Batching == batchContinuous && e.Rows > 0:
 		f.add("%s: rows: %d, but batching continuous has none", at, e.Rows)
 	}

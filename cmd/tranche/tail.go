@@ -36,6 +36,38 @@ func (s *Settings) validateTail(f *faults) {
 	if !(s.Hedge >= 0 && s.Hedge <= 1) {
 		f.add("hedge: expected a share from 0 (none) to 1, found %g", s.Hedge)
 	}
+	if s.OnQuorum == quorumDefer && !s.cuts() {
+		f.add("on-quorum: says what becomes of what quorum or oversample cut, and neither is set")
+	}
+	if s.Hedge > 0 && s.hedgeable() < 2 {
+		f.add("hedge: a second attempt goes to another endpoint that does not pad; there must be two of these, and there are %d", s.hedgeable())
+	}
+	if s.EarlyYield && len(s.Tools) > 0 {
+		f.add("early-yield: orders single answers; with tools an episode has many")
+	}
+	if s.Padded > mostRows {
+		f.add("padded: expected at most %d rows, found %d", mostRows, s.Padded)
+	}
+	if s.Padded > 0 && s.Concurrency > 0 && s.Concurrency < s.Padded {
+		f.add("concurrency: %d calls at once are fewer than the %d rows of a padded batch; give fewer rows", s.Concurrency, s.Padded)
+	}
+}
+
+// mostRows is the most rows of a padded batch that make sense.
+const mostRows = 4096
+
+// hedgeable is how many endpoints a second attempt can go to or come from; the embedded engine is one.
+func (s *Settings) hedgeable() int {
+	if len(s.Endpoint) == 0 && s.Padded == 0 {
+		return 1
+	}
+	n := 0
+	for _, e := range s.Endpoint {
+		if rows, _ := e.padded(s.Padded); rows == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // quorum is what the scheduler is told. The run's share is of the episodes that are wanted, those of earlier invocations included.
@@ -46,7 +78,10 @@ func (s *session) quorum() scheduler.Quorum {
 	}
 	if s.set.Quorum < 1 {
 		wanted := float64(s.tasks.Tasks * int64(s.set.Samples) * int64(s.set.Rounds))
-		q.Episodes = max(int64(math.Ceil(s.set.Quorum*wanted-1e-9))-s.writer.Counts().Good, 1)
+		left := int64(math.Ceil(s.set.Quorum*wanted-1e-9)) - s.writer.Counts().Good
+		if q.Episodes = max(left, 1); left <= 0 && q.Defer {
+			q.Episodes = 0 // the last round was stopped: it goes on, and nothing is cut in it
+		}
 	}
 	return q
 }
@@ -72,12 +107,12 @@ type tailReport struct {
 // quorumReport compares what was kept with what was cut: the cut ones are of the long ones.
 type quorumReport struct {
 	Kept        int64    `json:"kept"`
-	Cut         int64    `json:"cut"`                     // had begun
-	Unbegun     int64    `json:"cut_before_begin"`        // had not
+	Cut         int64    `json:"cut"`                     // a call had been sent
+	Unbegun     int64    `json:"cut_before_begin"`        // none had
 	Deferred    int64    `json:"deferred"`                // of both: played again
 	CutShare    float64  `json:"cut_share"`               // cut of all that began
 	KeptTokens  *float64 `json:"kept_mean_tokens"`        // generated; null when nothing was kept or a server does not count
-	CutTokens   *float64 `json:"cut_mean_tokens_so_far"`  // counted before the cut; answers that were cut in one piece are not in it
+	CutTokens   *float64 `json:"cut_mean_tokens_so_far"`  // of those whose tokens are known, all but those in a call that was not streamed; null when none are
 	KeptSeconds *float64 `json:"kept_mean_seconds"`       // from opening to the end
 	CutSeconds  *float64 `json:"cut_mean_seconds_so_far"` // from opening to the cut
 }
@@ -114,7 +149,7 @@ func quorumReportOf(b scheduler.Bias) *quorumReport {
 		return &m
 	}
 	q := &quorumReport{
-		Kept: b.Kept, Cut: b.Cut, Unbegun: b.Unbegun, Deferred: b.Deferred, CutTokens: mean(float64(b.CutTokens), b.Cut),
+		Kept: b.Kept, Cut: b.Cut, Unbegun: b.Unbegun, Deferred: b.Deferred, CutTokens: mean(float64(b.CutTokens), b.Cut-b.CutUncounted),
 		KeptSeconds: mean(b.KeptTime.Seconds(), b.Kept), CutSeconds: mean(b.CutTime.Seconds(), b.Cut),
 	}
 	if n := b.Kept + b.Cut; n > 0 {
@@ -131,9 +166,11 @@ func (r *report) tailText(p *printer) {
 		return
 	}
 	if q := r.Session.Tail.Quorum; q != nil {
-		p.line("  quorum     %d kept, %d cut (%.1f%% of those begun), %d not begun; %d of them played again", q.Kept, q.Cut, 100*q.CutShare, q.Unbegun, q.Deferred)
-		p.line("  bias       kept: %s, %s an episode; cut so far: %s, %s: what is kept is shorter than what the model says",
-			tokensMean(q.KeptTokens), secondsMean(q.KeptSeconds), tokensMean(q.CutTokens), secondsMean(q.CutSeconds))
+		p.line("  quorum     %d kept, %d cut (%.1f%% of those begun), %d cut before they began; %d of the cut played again", q.Kept, q.Cut, 100*q.CutShare, q.Unbegun, q.Deferred)
+		if q.Deferred < q.Cut+q.Unbegun {
+			p.line("  bias       kept: %s, %s an episode; cut so far: %s, %s: those cut were still going on, so what is kept is of the short ones",
+				tokensMean(q.KeptTokens), secondsMean(q.KeptSeconds), tokensMean(q.CutTokens), secondsMean(q.CutSeconds))
+		}
 	}
 	if h := r.Session.Tail.Hedge; h != nil {
 		p.line("  hedging    %d second attempts, %d of them answered first; %d attempts for nothing, %s and %d known tokens", h.Launched, h.Won, h.Lost, seconds(h.WastedSeconds), h.WastedTokens)
