@@ -273,7 +273,7 @@ func (c *Core) Next(now Time) (launches []Launch, rejects []Reject, wait Time) {
 func (c *Core) serve(p *pool, above, reserved int, now Time, launches []Launch) []Launch {
 	for level := p.queue.Below(64); level > above; {
 		w := p.queue.Head(level).Value
-		i := c.choose(p, w, now, reserved)
+		i := c.choose(w, now, reserved)
 		if i < 0 && c.unknown(w) && !c.strict(p) {
 			return launches // else the shorter ones, for which there is room sooner, would all go first
 		}
@@ -298,7 +298,7 @@ func (c *Core) oldestFirst(now Time, launches *[]Launch) int {
 	for level, limit := range []Time{c.rules.StartLimit, c.rules.AgeLimit} { // episodes not begun, episodes begun
 		for head := c.byAge.Head(level); head != nil && now-head.Value.since > limit; head = c.byAge.Head(level) {
 			w := head.Value
-			i := c.choose(w.pool, w, now, -1)
+			i := c.choose(w, now, -1)
 			if i < 0 {
 				return c.roomiest(w, now)
 			}
@@ -322,7 +322,7 @@ func (c *Core) roomiest(w *call, now Time) int {
 
 // choose picks the replica of the pool that takes the call now, or -1: the group's own when it has room, else the least
 // filled; equals take turns.
-func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
+func (c *Core) choose(w *call, now Time, reserved int) int {
 	if !w.life.inside {
 		w.life.plan = c.planFor(w)
 	}
@@ -334,7 +334,7 @@ func (c *Core) choose(p *pool, w *call, now Time, reserved int) int {
 	if i, known := c.near(w, now, reserved); known {
 		return i
 	}
-	p = w.reach()
+	p := w.reach()
 	if g := w.life.siblings; slices.Contains(p.members, g.replica) && c.takes(g.replica, w, now, reserved) {
 		return g.replica
 	}

@@ -249,11 +249,12 @@ func (g *groupHome) on(i int) int {
 	return n
 }
 
-// level is where a call waits in its queue: longest expected first; single calls shortest first with EarlyYield. Levels are two and a
+// level is where a call waits in its queue: longest expected first, by prompt and answer, or by the answer alone where that is most of it, so
+// that a short prompt does not wait behind a long one; single calls shortest answer first with EarlyYield. Levels are two and a
 // half an octave.
 func (c *Core) level(w *call) int {
 	tokens := float64(w.Prompt + c.expected(w))
-	if w.life.single {
+	if w.life.single && (c.rules.EarlyYield || c.unknown(w)) {
 		tokens = c.answer(w)
 	}
 	level := min(max(int(2.5*math.Log2(tokens/32)), 0), bucketing.MaxClasses-1)

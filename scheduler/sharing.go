@@ -262,7 +262,7 @@ func (c *Core) sharer(r *replica, now Time, reserved int) *call {
 			if w == nil || c.unknown(w) || 2*n.Tokens < w.Prompt || 2*n.waits > c.byAge.Len()+8 { // what most have in common is no order
 				continue
 			}
-			switch i := c.choose(w.pool, w, now, reserved); i {
+			switch i := c.choose(w, now, reserved); i {
 			case r.index:
 				return w
 			case -1:
