@@ -21,13 +21,6 @@ const (
 	realAtOnce    = 8
 )
 
-// hangs is how long a step may take before it counts as hung. It takes a minute on two free cores; to be slow beside other work is
-// no fault to fail for.
-const (
-	hangs    = 10 * time.Minute
-	idlePoll = 200 * time.Millisecond
-)
-
 // llamaServer starts the real server on a free port and returns its address; it is stopped when the test ends.
 func llamaServer(t *testing.T) string {
 	t.Helper()
@@ -71,7 +64,7 @@ func TestRealModel(t *testing.T) {
 	killed := idleCounters(t, addr)
 
 	resumed := time.Now()
-	succeed(t, hangs, "resume", out, "--progress", "none")
+	succeed(t, 8*time.Minute, "resume", out, "--progress", "none")
 	end := idleCounters(t, addr)
 	f := runPython(t, "read_dataset.py", out, fmt.Sprint(float64(resumed.UnixMicro())/1e6))
 	f.want(t, map[string]float64{
@@ -129,16 +122,16 @@ func difference(from, to tokenCounters) tokenCounters {
 // idleCounters waits until the server works on nothing (a killed client's calls end only when it notices) and reads them.
 func idleCounters(t *testing.T, addr string) tokenCounters {
 	t.Helper()
-	for range int(hangs / idlePoll) {
+	for range 900 {
 		c := counters(t, addr)
 		if counter(t, c, "llamacpp:requests_processing")+counter(t, c, "llamacpp:requests_deferred") == 0 {
 			return tokenCounters{
 				counter(t, c, "llamacpp:prompt_tokens_total"), counter(t, c, "llamacpp:prompt_tokens_cached_total"), counter(t, c, "llamacpp:tokens_predicted_total"),
 			}
 		}
-		time.Sleep(idlePoll)
+		time.Sleep(200 * time.Millisecond)
 	}
-	t.Fatalf("llama-server was still busy %v after its last client", hangs)
+	t.Fatal("llama-server was still busy three minutes after its last client")
 	return tokenCounters{}
 }
 
@@ -153,7 +146,7 @@ func playUntil(t *testing.T, addr string, tokens float64, args ...string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	deadline := time.After(hangs)
+	deadline := time.After(5 * time.Minute)
 	for {
 		select {
 		case err := <-ended:
@@ -161,7 +154,7 @@ func playUntil(t *testing.T, addr string, tokens float64, args ...string) {
 		case <-deadline:
 			_ = cmd.Process.Kill()
 			<-ended
-			t.Fatalf("the server had not generated %.0f tokens within %v:\n%s", tokens, hangs, tail(diag.String()))
+			t.Fatalf("the server had not generated %.0f tokens within 5 min:\n%s", tokens, tail(diag.String()))
 		case <-time.After(200 * time.Millisecond):
 		}
 		if counter(t, counters(t, addr), "llamacpp:tokens_predicted_total") >= tokens {
