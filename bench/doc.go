@@ -6,6 +6,7 @@
 // aimd.go, primerl.go, thunder.go, walls.go; padded engines: padded.go). Workloads come from traces on disk (traces.go) or from
 // seeded distributions (synthetic.go).
 //
-// It will not measure real servers, and its seconds are those of a linear model of a GPU: ratios between policies carry over,
-// absolute times do not. Open workload.go for what is played, fleet.go for how.
+// The same policies play on a real server, in real time (Real, real.go), and the model's step times are fitted to one (Measure,
+// measure.go). What is simulated has the seconds of a linear model of a GPU: ratios between policies carry over, absolute times do
+// not. Open workload.go for what is played, fleet.go for what on, play.go for how.
 package bench
