@@ -1,6 +1,10 @@
 package scheduler
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Bound is what kept more work from an endpoint for a while.
 type Bound int
@@ -94,20 +98,15 @@ const worthTelling = 0.2
 
 // Advice is one sentence for each bound that mattered, the weightiest first.
 func (a Account) Advice() []string {
+	all := AllBounds()
+	slices.SortStableFunc(all, func(x, y Bound) int { return cmp.Compare(a.Spent[y], a.Spent[x]) })
 	var said []string
-	for told := map[Bound]bool{}; ; {
-		most := Bound(-1)
-		for _, b := range AllBounds() {
-			if !told[b] && a.Spent[b] > 0 && (most < 0 || a.Spent[b] > a.Spent[most]) {
-				most = b
-			}
+	for i, b := range all {
+		if a.Spent[b] > 0 && (i == 0 || a.Share(b) >= worthTelling) {
+			said = append(said, fmt.Sprintf("%.0f %% of the time %s", 100*a.Share(b), b.says()))
 		}
-		if most < 0 || (len(said) > 0 && a.Share(most) < worthTelling) {
-			return said
-		}
-		told[most] = true
-		said = append(said, fmt.Sprintf("%.0f %% of the time %s", 100*a.Share(most), most.says()))
 	}
+	return said
 }
 
 // book is one replica's account in the making. What Next found holds until the next Next.

@@ -209,7 +209,10 @@ func (s *Scheduler) pump() Time {
 		ctx, cancel := context.WithCancelCause(p.ctx)
 		p.flights[l.Ticket] = flying{cancel, s.cfg.Endpoints[l.Replica].Name, time.Now()}
 		p.hedged = p.hedged || l.Hedge
-		s.running.Go(func() { s.attempt(ctx, p, l) })
+		s.running.Go(func() {
+			defer cancel(nil)
+			s.attempt(ctx, p, l)
+		})
 	}
 	return wait
 }
@@ -336,7 +339,6 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 	decision := s.core.Settle(l.Ticket, fault, usage(reply), s.now())
 	endpoint := s.cfg.Endpoints[l.Replica].Name
 	s.notice(endpoint, was, s.core.down(l.Replica, s.now()), fault)
-	p.flights[l.Ticket].cancel(nil)
 	delete(p.flights, l.Ticket)
 	t := l.Ticket.call()
 	if decision == Lost {
