@@ -88,6 +88,9 @@ func (c *benchRealCmd) do(ctx context.Context, a *app) error {
 		},
 	}
 	report, played := real.Play(ctx)
+	if len(report.Rows) == 0 && errors.Is(played, bench.ErrStopped) {
+		a.notice("stopped before the first policy had played to its end: there is nothing to show")
+	}
 	if len(report.Rows) > 0 {
 		if err := c.show(a, plan, e.Capacity(), report); err != nil {
 			return errors.Join(err, played)

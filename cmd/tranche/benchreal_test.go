@@ -3,11 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 
 	"tranche/bench"
 	"tranche/inference/enginesim"
@@ -101,5 +106,32 @@ func TestCalibrateFindsTheStepTimes(t *testing.T) {
 		if want, is := step.Of(x), c.Step.Of(x); is < want*7/10 || is > want*2 {
 			t.Errorf("%s takes %v a step, fitted %v", name, want, is)
 		}
+	}
+}
+
+// The JSON of calibrate says what the file says, under the file's names.
+func TestFitDocumentHoldsThePreset(t *testing.T) {
+	p := preset{Model: "m", ContextTokens: 1024, KVTokens: 4096, BlockTokens: 16, NullBlock: true, MaxSeqs: 8, StepBudget: 512,
+		Step: stepPreset{Base: 1e-3, Floor: 2e-3, PerToken: 3e-6, PerSeq: 4e-6, PerRead: 5e-9, PerPair: 6e-9}, Request: 0.25}
+	text, err := p.text("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(fitDocument{p, []float64{0.5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back fitDocument
+	var names struct{ Preset map[string]any }
+	var file map[string]any
+	if err := errors.Join(json.Unmarshal(raw, &back), json.Unmarshal(raw, &names), yaml.Unmarshal([]byte(text), &file)); err != nil {
+		t.Fatal(err)
+	}
+	if back.Preset != p || !slices.Equal(back.Residuals, []float64{0.5}) {
+		t.Errorf("%s is read back as %+v", raw, back)
+	}
+	step := func(m map[string]any) []string { return slices.Sorted(maps.Keys(m["step"].(map[string]any))) }
+	if !slices.Equal(slices.Sorted(maps.Keys(names.Preset)), slices.Sorted(maps.Keys(file))) || !slices.Equal(step(names.Preset), step(file)) {
+		t.Errorf("the document has other names than the file:\n%s\n%s", raw, text)
 	}
 }

@@ -75,6 +75,7 @@ type calibrateCmd struct {
 	MaxSeqs    int    `default:"256" placeholder:"N" help:"Sequences the server runs at once (max_num_seqs); no server tells. Default: ${default}."`
 	Repeats    int    `default:"3" placeholder:"N" help:"Times each measurement is made; the median counts. Default: ${default}."`
 	Out        string `short:"o" placeholder:"FILE" help:"Write the preset there too."`
+	JSON       bool   `name:"json" help:"Print one JSON document: the preset, and how far the fit is off each measurement."`
 }
 
 // Help is kong's long text of the command.
@@ -93,15 +94,16 @@ func (c *calibrateCmd) do(ctx context.Context, a *app) error {
 		return err
 	}
 	defer e.Close()
-	m := bench.Measure{Server: e, Capacity: e.Capacity(), StepBudget: c.StepBudget, Repeats: c.Repeats, Run: runName()}
-	if a.terminal {
-		m.Done = func(what string, s enginesim.StepSample) {
+	m := bench.Measure{
+		Server: e, Capacity: e.Capacity(), StepBudget: c.StepBudget, Repeats: c.Repeats, Run: runName(),
+		Done: func(what string, s enginesim.StepSample) {
 			a.notice("%s: %d steps in %v", what, s.Steps, s.Duration.Round(100*time.Microsecond))
-		}
+		},
 	}
 	samples, err := m.Samples(ctx)
 	switch {
 	case ctx.Err() != nil:
+		a.notice("stopped: a fit needs all measurements, so there is none")
 		return outcome(stopped())
 	case err != nil:
 		return withCode(codeEndpoint, err)
@@ -113,7 +115,8 @@ func (c *calibrateCmd) do(ctx context.Context, a *app) error {
 	if fit.Step.Base+fit.Step.Floor < leastStep {
 		return withCode(codeEndpoint, errors.New("the measurements say that a step takes no time at all: something else ran on the server or on this machine; try again when both are idle, with more --repeats"))
 	}
-	text, err := c.preset(e, fit).text(aboutFit(e, samples, fit))
+	found := c.preset(e, fit)
+	text, err := found.text(aboutFit(e, samples, fit))
 	if err != nil {
 		return err
 	}
@@ -122,7 +125,16 @@ func (c *calibrateCmd) do(ctx context.Context, a *app) error {
 			return withCode(codeDisk, fmt.Errorf("write the preset: %w", err))
 		}
 	}
+	if c.JSON {
+		return a.printJSON(fitDocument{found, fit.Residuals})
+	}
 	return a.print(text)
+}
+
+// fitDocument is what --json prints.
+type fitDocument struct {
+	Preset    preset    `json:"preset"`
+	Residuals []float64 `json:"residuals"` // fitted over measured, less one, of each measurement
 }
 
 // leastStep is shorter than any engine's step, seconds.

@@ -24,6 +24,7 @@ type engineCmd struct {
 	Listen    string `default:"127.0.0.1:8000" placeholder:"ADDR" group:"serve" help:"Address to serve; port 0 takes a free one. Default: ${default}."`
 	Drain     string `default:"5s" placeholder:"TIME" group:"serve" help:"After ctrl-c: how long running answers may still finish. Default: ${default}."`
 	KeepAlive string `default:"5s" placeholder:"TIME" group:"serve" help:"How long an idle connection stays open, as real servers do. Default: ${default}."`
+	JSON      bool   `name:"json" group:"serve" help:"Print the address and what is served as one JSON document, not the address alone."`
 	APIKeyEnv string `name:"api-key-env" placeholder:"NAME" group:"serve" help:"NAME of the environment variable that holds the key clients must send. Default: none is asked for."`
 
 	Model       string   `placeholder:"NAME" group:"answers" help:"Name of the model. Default: sim, or the preset's."`
@@ -87,13 +88,28 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
-	if err := a.print(fmt.Sprintf("http://%s/v1\n", server.Addr())); err != nil {
+	if err := c.tell(a, fmt.Sprintf("http://%s/v1", server.Addr()), cfg); err != nil {
 		return errors.Join(err, server.Close(ctx))
 	}
 	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences, %s batching; ctrl-c stops it", cfg.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs, c.Batching)
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
 	return closeEngine(ctx, a, server, drain)
+}
+
+// tell prints where the engine is, for whoever starts it as a part of something.
+func (c *engineCmd) tell(a *app, url string, cfg enginesim.Config) error {
+	if !c.JSON {
+		return a.print(url + "\n")
+	}
+	return a.printJSON(struct {
+		URL           string `json:"url"`
+		Model         string `json:"model"`
+		ContextTokens int    `json:"context_tokens"`
+		KVTokens      int    `json:"kv_tokens"`
+		MaxSeqs       int    `json:"max_seqs"`
+		Batching      string `json:"batching"`
+	}{url, cfg.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs, c.Batching})
 }
 
 // machineList tells what --machine takes.

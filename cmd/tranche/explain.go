@@ -17,7 +17,7 @@ type explainCmd struct {
 
 // Help is kong's long text of the command.
 func (explainCmd) Help() string {
-	return "Why did the run take so long? For each endpoint: the shares of the run's time in which nothing more went there because its KV memory was full (kv), because the server ran all the sequences it can (sequences), because of the client's limit of calls (calls) or because too few episodes were open (episodes), because episodes were in actions or being graded (actions), because only the last episodes were left (tail), because it was dead or refused (down), or because nothing that waited could go there (no_work). And one sentence for each that mattered."
+	return "Why did the run take so long? For each endpoint: the shares of the run's time in which nothing more went there because its KV memory was full (kv), because the server ran all the sequences it can (sequences), because of the client's limit of calls (calls) or because too few episodes were open (episodes), because episodes were in actions or being graded (actions), because only the last episodes were left (tail), because it was dead or refused (down), because nothing that waited could go there (no_work), or because a padded batch had not ended (batch). And one sentence for each that mattered."
 }
 
 func (c *explainCmd) do(_ context.Context, a *app) error {

@@ -1,7 +1,7 @@
-// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain) and
-// serves the simulated engine (engine).
+// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), serves
+// the simulated engine (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
 //
-// It is the only place that names concrete parts: wire.go builds them from the settings and nothing else does. It holds no
+// It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
 // policy of its own: which call goes where is scheduler's, what a row looks like is storage's. Open main.go for how a command
 // line becomes a command, settings.go for every key, run.go for the life of a run.
 package main

@@ -14,25 +14,25 @@ import (
 
 // preset is an engine as a file: what calibrate writes and engine, bench sched and bench real read. Times in seconds.
 type preset struct {
-	Model         string     `yaml:"model"`
-	ContextTokens int        `yaml:"context_tokens"`
-	KVTokens      int        `yaml:"kv_tokens"`
-	BlockTokens   int        `yaml:"block_tokens"`
-	NullBlock     bool       `yaml:"null_block"` // one block is reserved
-	MaxSeqs       int        `yaml:"max_seqs"`
-	StepBudget    int        `yaml:"step_budget"`
-	Step          stepPreset `yaml:"step"`
-	Request       float64    `yaml:"request"` // what a call costs beside its steps
+	Model         string     `yaml:"model" json:"model"`
+	ContextTokens int        `yaml:"context_tokens" json:"context_tokens"`
+	KVTokens      int        `yaml:"kv_tokens" json:"kv_tokens"`
+	BlockTokens   int        `yaml:"block_tokens" json:"block_tokens"`
+	NullBlock     bool       `yaml:"null_block" json:"null_block"` // one block is reserved
+	MaxSeqs       int        `yaml:"max_seqs" json:"max_seqs"`
+	StepBudget    int        `yaml:"step_budget" json:"step_budget"`
+	Step          stepPreset `yaml:"step" json:"step"`
+	Request       float64    `yaml:"request" json:"request"` // what a call costs beside its steps
 }
 
 // stepPreset is enginesim.StepTime, seconds.
 type stepPreset struct {
-	Base     float64 `yaml:"base"`
-	Floor    float64 `yaml:"floor"`
-	PerToken float64 `yaml:"per_token"`
-	PerSeq   float64 `yaml:"per_sequence"`
-	PerRead  float64 `yaml:"per_read"`
-	PerPair  float64 `yaml:"per_pair"`
+	Base     float64 `yaml:"base" json:"base"`
+	Floor    float64 `yaml:"floor" json:"floor"`
+	PerToken float64 `yaml:"per_token" json:"per_token"`
+	PerSeq   float64 `yaml:"per_sequence" json:"per_sequence"`
+	PerRead  float64 `yaml:"per_read" json:"per_read"`
+	PerPair  float64 `yaml:"per_pair" json:"per_pair"`
 }
 
 // config is the simulated engine of the preset.
