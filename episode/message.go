@@ -22,6 +22,16 @@ type Message struct {
 	Name             *string    `json:"name,omitempty"`
 	ToolCallID       *string    `json:"tool_call_id,omitempty"`
 	ToolCalls        []ToolCall `json:"tool_calls,omitempty"`
+
+	// Tagged says how the reasoning stood inside the content on the wire; nil = it did not.
+	Tagged *Tagged `json:"-"`
+}
+
+// Tagged is how reasoning stood inside a content: behind Open (<think>, or "" where the chat template had written the tag),
+// and before </think>, unless the answer was cut inside it.
+type Tagged struct {
+	Open   string
+	Closed bool
 }
 
 // ToolCall is a model's wish to run a tool. Arguments is the raw text the model wrote, valid JSON or not.
@@ -45,6 +55,11 @@ func (m Message) Text() string {
 	return *m.Content
 }
 
+// OnlyThinking reports whether the message holds reasoning and says nothing.
+func (m Message) OnlyThinking() bool {
+	return m.ReasoningContent != nil && *m.ReasoningContent != "" && m.Text() == "" && len(m.ToolCalls) == 0
+}
+
 // Bytes is the size of everything in the message that a server has to tokenise, in bytes.
 func (m Message) Bytes() int {
 	n := len(m.Role) + len(m.Text())
@@ -61,9 +76,10 @@ func (m Message) Bytes() int {
 const Unnamed = "unnamed"
 
 // Sendable returns the message as a server may see it again: tool-call arguments that are no JSON object are replaced
-// by {}, a missing tool name by Unnamed (a server that checks them would refuse every later turn). The stored message keeps
-// what the model wrote.
+// by {}, a missing tool name by Unnamed (a server that checks them would refuse every later turn). Reasoning that had stood inside
+// the content stands there again: the server has that prefix in its cache. The stored message keeps what the model wrote.
 func (m Message) Sendable() Message {
+	m = m.retagged()
 	if m.Name != nil && *m.Name == "" {
 		m.Name = Ptr(Unnamed)
 	}
@@ -80,6 +96,19 @@ func (m Message) Sendable() Message {
 			f.Name = Unnamed
 		}
 	}
+	return m
+}
+
+// retagged puts reasoning back into the content it was taken from.
+func (m Message) retagged() Message {
+	if m.Tagged == nil || m.ReasoningContent == nil {
+		return m
+	}
+	s := m.Tagged.Open + *m.ReasoningContent
+	if m.Tagged.Closed {
+		s += "</think>" + m.Text()
+	}
+	m.Content, m.ReasoningContent, m.Tagged = &s, nil, nil
 	return m
 }
 

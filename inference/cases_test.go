@@ -374,7 +374,7 @@ func TestCaseSPo5UsageChunkAndInterleavedChoices(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := string(a.choices[1].content); got != "a1b1c1" || *a.choices[1].finish != "length" {
+	if got := string(a.choices[1].content); got != "a1b1c1" || a.choices[1].finish != "length" {
 		t.Fatalf("second choice %q", got)
 	}
 }
@@ -420,7 +420,7 @@ func TestToolCallsInPieces(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r, err := a.reply(episode.Sampling{})
+			r, err := a.reply(episode.Sampling{}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

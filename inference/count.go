@@ -187,6 +187,7 @@ func (e *Endpoint) idsFromLogprobs(ctx context.Context, ch *choice, r *episode.R
 }
 
 func (e *Endpoint) decodesTo(ctx context.Context, ids []int32, m episode.Message) bool {
+	m = m.Sendable()
 	if m.Content == nil || m.ReasoningContent != nil || len(m.ToolCalls) > 0 {
 		return false // a parser cut the text up; there is nothing whole to compare with
 	}

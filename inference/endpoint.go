@@ -123,7 +123,7 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 			}
 			return nil, e.fault(classify(*f, time.Now()))
 		}
-		return e.finish(ctx, c, a, service)
+		return e.finish(ctx, c, a, maxTokens, service)
 	}
 }
 
@@ -180,8 +180,8 @@ func (e *Endpoint) learn(sent *dialect, f *failure, body []byte) bool {
 }
 
 // finish makes the reply of a good answer and adds the token ids that take more questions.
-func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, service time.Duration) (*episode.Reply, error) {
-	r, err := a.reply(c.Sampling)
+func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, maxTokens int, service time.Duration) (*episode.Reply, error) {
+	r, err := a.reply(c.Sampling, maxTokens)
 	if err != nil {
 		f := failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a}
 		return nil, e.fault(classify(f, time.Now()))
@@ -265,7 +265,12 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if err != nil {
 		return err
 	}
-	said, err := f.answer.takeData(raw)
+	if bytes.HasPrefix(raw, []byte("data:")) { // a stream under another content type
+		err := e.readStream(bytes.NewReader(raw), w, began, f)
+		f.stream, f.answer.first, f.answer.stamps = true, 0, nil // when its pieces came was not seen
+		return err
+	}
+	said, err := f.answer.takeEvent(raw)
 	if err != nil {
 		return &malformedError{describe(raw, err)}
 	}

@@ -21,6 +21,7 @@ type answer struct {
 	model     string
 	promptIDs []int32
 	usage     episode.Usage
+	timings   *wireTimings
 	version   *int32
 	choices   map[int]*choice // by index; we ask for one, a server may give more
 	ended     bool            // the stream's end marker came
@@ -30,13 +31,14 @@ type answer struct {
 }
 
 type choice struct {
-	content, reasoning pieces
-	calls              []toolCall
-	finish             *string
-	stop               *string
-	ids                []int32 // nil = not given
-	logprobs           []episode.Logprob
-	logprobIDs         []int32 // ids that came with the logprobs; as long as logprobs or nil
+	content, reasoning, refusal pieces
+	calls                       []toolCall
+	finish                      string // the server's own word; "" = none came
+	stop                        *string
+	promptIDs                   []int32 // nil = not given with the choice
+	ids                         []int32 // nil = not given
+	logprobs                    []episode.Logprob
+	logprobIDs                  []int32 // ids that came with the logprobs; as long as logprobs or nil
 }
 
 type toolCall struct {
@@ -61,13 +63,17 @@ func (a *answer) take(w *wireAnswer) {
 		a.takeUsage(w.XGroq.Usage)
 	}
 	a.takeUsage(w.Usage)
+	if w.Timings != nil {
+		a.timings = w.Timings
+	}
 	for i := range w.Choices {
-		a.takeChoice(&w.Choices[i])
+		a.takeChoice(&w.Choices[i], i)
 	}
 }
 
-func (a *answer) takeChoice(w *wireChoice) {
-	index := 0
+// takeChoice adds one choice, which stood at a place in its list.
+func (a *answer) takeChoice(w *wireChoice, place int) {
+	index := place
 	if w.Index != nil {
 		index = *w.Index
 	}
@@ -75,39 +81,71 @@ func (a *answer) takeChoice(w *wireChoice) {
 		a.choices = map[int]*choice{}
 	}
 	c := a.choices[index]
+	for w.whole() && c != nil { // a server that gives all its whole choices one number
+		index++
+		c = a.choices[index]
+	}
 	if c == nil {
 		c = &choice{}
 		a.choices[index] = c
 	}
 	if index == 0 {
 		a.takeUsage(w.Usage)
-		if w.PromptTokenIDs != nil {
-			a.promptIDs = w.PromptTokenIDs
-		}
 		if w.MetaInfo != nil {
 			a.takeVersion(w.MetaInfo.WeightVersion)
+			missing(&a.usage.Prompt, w.MetaInfo.Prompt)
+			missing(&a.usage.Completion, w.MetaInfo.Completion)
+			missing(&a.usage.Cached, w.MetaInfo.Cached)
 		}
 	}
 	c.take(w)
 }
+
+// whole tells a choice of a whole answer from a piece of one.
+func (w *wireChoice) whole() bool { return w.Message != nil && w.Delta == nil }
 
 // takeUsage keeps the newest figure of each kind: streams may repeat a running usage.
 func (a *answer) takeUsage(u *wireUsage) {
 	if u == nil {
 		return
 	}
+	newest(&a.usage.Prompt, u.Input)
 	newest(&a.usage.Prompt, u.Prompt)
-	newest(&a.usage.Completion, u.Completion)
+	newest(&a.usage.Completion, u.Output)
+	newest(&a.usage.Completion, u.generated())
 	newest(&a.usage.Cached, u.CacheHit)
 	newest(&a.usage.Cached, u.Cached)
-	if u.Details != nil {
-		newest(&a.usage.Cached, u.Details.Cached)
+	for _, d := range [...]*wireDetails{u.InputDetails, u.Details} {
+		if d != nil {
+			newest(&a.usage.Cached, d.Cached)
+		}
 	}
+}
+
+// counts is the usage with what only llama-server's timings tell.
+func (a *answer) counts() episode.Usage {
+	u := a.usage
+	if t := a.timings; t != nil {
+		if t.Prompt != nil && t.Cached != nil && *t.Prompt >= 0 && *t.Cached >= 0 {
+			all := *t.Prompt + *t.Cached
+			missing(&u.Prompt, &all)
+		}
+		missing(&u.Completion, t.Generated)
+		missing(&u.Cached, t.Cached)
+	}
+	return u
 }
 
 func newest(p **int32, v *count) {
 	if v != nil && *v >= 0 {
 		*p = episode.Ptr(int32(*v))
+	}
+}
+
+// missing takes a figure from a lesser source: only where there is none yet.
+func missing(p **int32, v *count) {
+	if *p == nil {
+		newest(p, v)
 	}
 }
 
@@ -123,20 +161,23 @@ func (a *answer) takeVersion(raw json.RawMessage) {
 }
 
 func (c *choice) take(w *wireChoice) {
-	if w.Message != nil {
+	switch {
+	case w.Delta != nil: // Perplexity sends the whole message so far beside each piece
+		c.takeMessage(w.Delta, false)
+	case w.Message != nil:
 		c.takeMessage(w.Message, true)
 	}
-	if w.Delta != nil {
-		c.takeMessage(w.Delta, false)
-	}
 	c.content.add(w.Text)
-	if w.FinishReason != nil {
-		c.finish = w.FinishReason
+	if w.FinishReason != nil && *w.FinishReason != "" {
+		c.finish = string(*w.FinishReason)
 	}
 	for _, raw := range [...]json.RawMessage{w.StopReason, w.MatchedStop} {
 		if s := scalar(raw); s != nil {
 			c.stop = s
 		}
+	}
+	if w.PromptTokenIDs != nil {
+		c.promptIDs = w.PromptTokenIDs
 	}
 	if w.TokenIDs != nil {
 		c.ids = append(notNil(c.ids), w.TokenIDs...)
@@ -150,17 +191,34 @@ func (c *choice) take(w *wireChoice) {
 }
 
 func (c *choice) takeMessage(m *wireMessage, whole bool) {
-	c.content.add(m.Content)
-	if m.Content == nil {
-		c.content.add(m.Refusal) // a refusal stands in the content's place
-	}
-	if m.ReasoningContent != nil { // servers that send both names send the same text twice
-		c.reasoning.add(m.ReasoningContent)
-	} else {
-		c.reasoning.add(m.Reasoning)
+	c.refusal.add(m.Refusal)
+	c.takeReasoning(m)
+	if m.Content != nil {
+		c.reasoning.add(m.Content.thought)
+		c.content.add(m.Content.said)
+		c.refusal.add(m.Content.refused)
 	}
 	for i := range m.ToolCalls {
 		c.takeCall(&m.ToolCalls[i], whole)
+	}
+	if f := m.FunctionCall; f != nil && (f.Name != "" || f.Arguments != "") {
+		c.takeCall(&wireToolCall{Function: *f}, whole)
+	}
+}
+
+// takeReasoning takes the thinking from one place: servers that fill several send the same text in each.
+func (c *choice) takeReasoning(m *wireMessage) {
+	for _, t := range [...]*text{m.ReasoningContent, m.Reasoning} {
+		if t != nil && *t != "" {
+			c.reasoning.add(t)
+			return
+		}
+	}
+	c.reasoning.add(m.ReasoningContent) // "" is not null
+	c.reasoning.add(m.Reasoning)
+	for _, d := range m.ReasoningDetails {
+		c.reasoning.add(d.Text)
+		c.reasoning.add(d.Summary)
 	}
 }
 
@@ -173,67 +231,82 @@ func (p *pieces) add(t *text) {
 	}
 }
 
-// takeCall adds a tool call, or a piece of one when it is not whole. Pieces of one call share an index; where a server gives none, or gives
-// every call the same one, a new id starts a new call and a piece without id goes on with the last.
+// takeCall adds a tool call, or a piece of one when it is not whole.
 func (c *choice) takeCall(w *wireToolCall, whole bool) {
-	i := c.callOf(w)
-	if whole || i < 0 {
+	said := w.Function.orElse(w.wireFunction)
+	i := -1
+	if !whole {
+		i = c.callOf(w.Index)
+	}
+	if i < 0 || c.calls[i].endsBefore(string(w.ID), said) {
 		c.calls = append(c.calls, toolCall{index: w.Index})
 		i = len(c.calls) - 1
 	}
 	t := &c.calls[i]
-	if w.ID != "" {
-		t.id = w.ID
+	if t.id == "" {
+		t.id = string(w.ID)
 	}
-	if w.Type != "" {
-		t.kind = w.Type
+	if t.kind == "" {
+		t.kind = string(w.Type)
 	}
-	name, arguments := string(w.Function.Name), string(w.Function.Arguments)
-	if w.Name != nil && name == "" {
-		name = string(*w.Name)
-	}
-	if w.Arguments != nil && arguments == "" {
-		arguments = string(*w.Arguments)
-	}
-	if name != t.name { // some servers repeat the whole name in every piece
+	if name := string(said.Name); name != t.name { // some servers repeat the whole name in every piece
 		t.name += name
 	}
-	t.arguments = append(t.arguments, arguments...)
+	t.arguments = append(t.arguments, said.Arguments...)
 }
 
-func (c *choice) callOf(w *wireToolCall) int {
-	last := len(c.calls) - 1
-	if w.Index == nil {
-		if w.ID == "" || (last >= 0 && c.calls[last].id == w.ID) {
-			return last
-		}
-		return -1
-	}
-	for i := last; i >= 0; i-- {
-		t := &c.calls[i]
-		if t.index != nil && *t.index == *w.Index {
-			if w.ID != "" && t.id != "" && w.ID != t.id {
-				return -1
-			}
+// callOf finds the call that a piece may go on with: the last one of its index, of all where it has none; -1 = none.
+func (c *choice) callOf(index *int) int {
+	for i := len(c.calls) - 1; i >= 0; i-- {
+		if t := &c.calls[i]; index == nil || t.index != nil && *t.index == *index {
 			return i
 		}
 	}
 	return -1
 }
 
+// endsBefore reports whether a piece of the call's own index begins another call. Servers exist that give every call the same
+// index or none, that give no ids, and (old vLLM) that give each piece an id of its own; what they have in common is that a new
+// call has a name, and does not come before the last one's arguments are whole.
+func (t *toolCall) endsBefore(id string, said wireFunction) bool {
+	sameID := id == "" || t.id == "" || id == t.id
+	switch {
+	case !sameID && said.Name != "":
+		return true
+	case id == t.id && id != "" || said.Arguments == "" && (said.Name == "" || string(said.Name) == t.name):
+		return false
+	case !sameID || said.Name != "":
+		return json.Valid(t.arguments)
+	}
+	return false
+}
+
 func (c *choice) takeLogprobs(w *wireLogprobs) {
-	if w.Content == nil && w.TokenLogprobs == nil {
+	if w.Content == nil && w.Refusal == nil && w.TokenLogprobs == nil {
 		return
 	}
 	c.logprobs = notNil(c.logprobs)
-	for _, v := range w.TokenLogprobs {
-		c.logprobs = append(c.logprobs, logprob(v))
-	}
-	for _, l := range w.Content {
-		c.logprobs = append(c.logprobs, logprob(l.Value))
-		if l.ID != nil {
-			c.logprobIDs = append(c.logprobIDs, *l.ID)
+	for i, v := range w.TokenLogprobs {
+		l := wireLogprob{Value: v, Token: -1}
+		if i < len(w.Tokens) {
+			l.Token = w.Tokens[i]
 		}
+		c.takeLogprob(l)
+	}
+	for _, list := range [...][]wireLogprob{w.Content, w.Refusal} {
+		for _, l := range list {
+			c.takeLogprob(l)
+		}
+	}
+}
+
+func (c *choice) takeLogprob(l wireLogprob) {
+	c.logprobs = append(c.logprobs, logprob(l.Value))
+	switch {
+	case l.ID != nil:
+		c.logprobIDs = append(c.logprobIDs, *l.ID)
+	case l.Token >= 0:
+		c.logprobIDs = append(c.logprobIDs, int32(l.Token))
 	}
 }
 
@@ -294,6 +367,7 @@ func (a *answer) said() string {
 	var b strings.Builder
 	b.Write(c.reasoning)
 	b.Write(c.content)
+	b.Write(c.refusal)
 	for _, t := range c.calls {
 		b.WriteString(t.name)
 		b.Write(t.arguments)
@@ -304,45 +378,83 @@ func (a *answer) said() string {
 
 var errNoChoices = errors.New("the answer holds no choices")
 
-// reply turns the finished answer into a Reply. asked is what the call asked for.
-func (a *answer) reply(asked episode.Sampling) (*episode.Reply, error) {
+// reply turns the finished answer into a Reply. asked is what the call asked for, maxTokens the limit it went out with (0 = none).
+func (a *answer) reply(asked episode.Sampling, maxTokens int) (*episode.Reply, error) {
 	c := a.choice()
 	if c == nil {
 		return nil, errNoChoices
 	}
+	return a.replyOf(c, asked, maxTokens), nil
+}
+
+// replyOf is the reply of one of the choices.
+func (a *answer) replyOf(c *choice, asked episode.Sampling, maxTokens int) *episode.Reply {
 	r := &episode.Reply{
-		PromptIDs: a.promptIDs, SampledIDs: c.ids, Logprobs: c.logprobs,
-		Version: a.version, Usage: a.usage, Model: a.model, StopSeq: c.stop,
+		PromptIDs: c.promptIDs, SampledIDs: c.ids, Logprobs: c.logprobs,
+		Version: a.version, Usage: a.counts(), Model: a.model, StopSeq: c.stop,
+		RawEnd: c.finish, Finish: normalFinish(c.finish),
 	}
-	if c.finish != nil {
-		r.RawEnd, r.Finish = *c.finish, normalFinish(*c.finish)
+	if r.PromptIDs == nil {
+		r.PromptIDs = a.promptIDs
+	}
+	if c.cutBy(maxTokens, r.Usage.Completion) {
+		r.Finish = episode.FinishLength
+	}
+	flag := func(name string, on bool) {
+		if on {
+			r.Flags = append(r.Flags, name)
+		}
 	}
 	var broken bool
 	r.Message, broken = c.message()
-	if broken {
-		r.Flags = append(r.Flags, episode.FlagTextRepaired)
-	}
+	flag(episode.FlagTextRepaired, broken)
+	flag(episode.FlagRefused, len(c.refusal) > 0)
+	flag(episode.FlagThinkingTagged, r.Message.Tagged != nil)
+	flag(episode.FlagThinkingCut, r.Finish == episode.FinishLength && r.Message.OnlyThinking())
 	if r.SampledIDs != nil && r.Logprobs != nil && len(r.SampledIDs) != len(r.Logprobs) {
 		r.Logprobs = nil // nobody can say which value belongs to which token
 	}
-	if asked.Logprobs && r.Logprobs == nil {
-		r.Flags = append(r.Flags, episode.FlagLogprobsMissing)
+	flag(episode.FlagLogprobsMissing, asked.Logprobs && r.Logprobs == nil)
+	return r
+}
+
+// cutBy reports whether the answer ran into its limit inside a tool call, whatever finish reason stands there: engines name that
+// tool_calls (vLLM #46303), and a cut call must not be run.
+func (c *choice) cutBy(maxTokens int, generated *int32) bool {
+	n := len(c.ids)
+	if generated != nil {
+		n = int(*generated)
 	}
-	return r, nil
+	return maxTokens > 0 && n >= maxTokens && c.endsInsideCall()
+}
+
+// endsInsideCall reports whether the answer ends with a tool call whose arguments are not whole.
+func (c *choice) endsInsideCall() bool {
+	last := len(c.calls) - 1
+	return last >= 0 && !json.Valid(c.calls[last].arguments)
 }
 
 func (c *choice) message() (m episode.Message, broken bool) {
-	fix := func(s string) string {
+	fix := func(s string) *string {
 		s, b := repair(s)
 		broken = broken || b
-		return s
+		return &s
 	}
 	m.Role = episode.RoleAssistant
-	if c.content != nil {
-		m.Content = episode.Ptr(fix(string(c.content)))
+	said, thought := c.content, c.reasoning
+	if len(thought) == 0 {
+		if t, ok := untag(string(said)); ok {
+			m.Tagged, said, thought = &t.Tagged, t.said, pieces(t.thought)
+		}
 	}
-	if c.reasoning != nil {
-		m.ReasoningContent = episode.Ptr(fix(string(c.reasoning)))
+	if len(c.refusal) > 0 {
+		said = append(slices.Clip(said), c.refusal...) // a refusal stands in the content's place
+	}
+	if said != nil {
+		m.Content = fix(string(said))
+	}
+	if thought != nil {
+		m.ReasoningContent = fix(string(thought))
 	}
 	for _, t := range c.calls {
 		kind := t.kind
@@ -350,7 +462,7 @@ func (c *choice) message() (m episode.Message, broken bool) {
 			kind = string(openai.ToolTypeFunction)
 		}
 		m.ToolCalls = append(m.ToolCalls, episode.ToolCall{
-			ID: fix(t.id), Type: kind, Function: episode.Function{Name: fix(t.name), Arguments: fix(string(t.arguments))},
+			ID: *fix(t.id), Type: *fix(kind), Function: episode.Function{Name: *fix(t.name), Arguments: *fix(string(t.arguments))},
 		})
 	}
 	return m, broken
@@ -358,16 +470,16 @@ func (c *choice) message() (m episode.Message, broken bool) {
 
 // normalFinish maps a server's finish_reason to the five of package episode.
 func normalFinish(raw string) string {
-	switch openai.FinishReason(raw) {
+	switch openai.FinishReason(strings.ToLower(raw)) {
 	case "", openai.FinishReasonNull:
 		return ""
-	case openai.FinishReasonStop, "eos", "end_turn", "stop_sequence":
+	case openai.FinishReasonStop, "eos", "eos_token", "word", "stop_sequence", "end_turn", "complete": // llama-server, TGI, Anthropic, Cohere
 		return episode.FinishStop
-	case openai.FinishReasonLength, "max_tokens":
+	case openai.FinishReasonLength, "max_tokens", "limit", "model_length": // Anthropic and Gemini, llama-server, Mistral
 		return episode.FinishLength
 	case openai.FinishReasonToolCalls, openai.FinishReasonFunctionCall, "tool_use":
 		return episode.FinishToolCalls
-	case "abort":
+	case "abort", "insufficient_system_resource": // DeepSeek: "interrupted"
 		return episode.FinishAbort
 	}
 	return episode.FinishOther

@@ -24,12 +24,16 @@ func (e *tooLargeError) Error() string {
 
 // events reads server-sent events: data lines of one event joined by newlines, comments and other fields skipped, lines
 // of any length up to a cap, ended by LF or CRLF. It works on bytes, so a character split over two writes is whole again.
+//
+// Two things that the standard does not know are understood, because servers do them and would else be waited for, or not heard:
+// events without the blank line between them, and a JSON object (in general an error) on a line of its own without "data:".
 type events struct {
 	r         *bufio.Reader
 	maxLine   int
 	line      []byte // the line being read; grows, and is used again
 	data      []byte // the event being read
 	kind      []byte // its event field
+	held      []byte // a data line that belongs to the next event; nil = none
 	firstLine bool
 	open      bool // the last event ended with the input, not with a blank line
 }
@@ -46,6 +50,12 @@ var byteOrderMark = []byte("\xEF\xBB\xBF")
 func (e *events) next() (data []byte, isError bool, err error) {
 	e.data, e.kind, e.open = e.data[:0], e.kind[:0], false
 	some := false
+	if e.held != nil {
+		e.data, e.held, some = append(e.data, e.held...), nil, true
+		if bytes.Equal(e.data, endMarker) {
+			return e.data, false, nil
+		}
+	}
 	for {
 		line, err := e.readLine()
 		if err != nil && !(errors.Is(err, io.EOF) && len(line) > 0) {
@@ -61,25 +71,51 @@ func (e *events) next() (data []byte, isError bool, err error) {
 			}
 			continue
 		}
-		some = e.field(line, some) || some
+		name, value := field(line)
+		switch {
+		case name == fieldEvent:
+			e.kind = append(e.kind[:0], value...)
+		case name != fieldData:
+		case some && e.endsBefore(value):
+			e.held = append([]byte{}, value...)
+			return e.data, string(e.kind) == "error", nil
+		case some:
+			e.data = append(append(e.data, '\n'), value...)
+		case bytes.Equal(value, endMarker): // nothing comes after it, and perhaps no blank line either
+			return append(e.data, value...), false, nil
+		default:
+			e.data, some = append(e.data, value...), true
+		}
 	}
 }
 
-// field takes one line into the event and reports whether it was data.
-func (e *events) field(line []byte, some bool) bool {
+// endsBefore reports whether the event is over though no blank line came: an object is whole, or the stream is at its end. Inside
+// one JSON text no line that begins with a brace follows one that ends with a brace.
+func (e *events) endsBefore(value []byte) bool {
+	return bytes.Equal(value, endMarker) || bytes.HasSuffix(e.data, []byte("}")) && bytes.HasPrefix(value, []byte("{"))
+}
+
+type fieldName int
+
+const (
+	fieldOther fieldName = iota // id, retry, comments, what nobody knows
+	fieldData
+	fieldEvent
+)
+
+func field(line []byte) (fieldName, []byte) {
+	if bytes.HasPrefix(line, []byte(`{"`)) {
+		return fieldData, line
+	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
 	case "data":
-		if some {
-			e.data = append(e.data, '\n')
-		}
-		e.data = append(e.data, value...)
-		return true
+		return fieldData, value
 	case "event":
-		e.kind = append(e.kind[:0], value...)
+		return fieldEvent, value
 	}
-	return false
+	return fieldOther, nil
 }
 
 // readLine returns the next line without its end. At the end of the input it returns what is left together with io.EOF.

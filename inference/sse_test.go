@@ -40,6 +40,10 @@ func TestEvents(t *testing.T) {
 		"last event without its end": {"data: a\n\ndata: b", []string{"a", "b"}},
 		"byte order mark":            {"\xEF\xBB\xBFdata: a\n\n", []string{"a"}},
 		"empty data":                 {"data:\n\n", []string{""}},
+		"no blank lines":             {"data: {\"a\":1}\ndata: {\"b\":2}\ndata: [DONE]\n", []string{`{"a":1}`, `{"b":2}`, "[DONE]"}},
+		"one object over two lines":  {"data: {\"a\":\ndata: {\"b\":2}}\n\n", []string{"{\"a\":\n{\"b\":2}}"}},
+		"an object without a field":  {"data: {\"a\":1}\n\n{\"error\":\"x\"}\n", []string{`{"a":1}`, `{"error":"x"}`}},
+		"error event, no blank line": {"event: error\ndata: {\"a\":1}\ndata: [DONE]\n", []string{`error:{"a":1}`, "[DONE]"}},
 		"empty input":                {"", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,6 +75,7 @@ func FuzzEvents(f *testing.F) {
 	for _, s := range []string{"data: a\n\n", "event: error\ndata: {}\n\n", ": c\r\n\r\ndata: [DONE]", "data", "\n\n\n", "data: a\ndata: b"} {
 		f.Add([]byte(s), 64)
 	}
+	f.Add([]byte("data: {\"a\":1}\ndata: {\"b\":2}\ndata: [DONE]\n{\"error\":\"x\"}"), 64)
 	f.Fuzz(func(t *testing.T, in []byte, maxLine int) {
 		maxLine = 1 + abs(maxLine)%1024
 		whole, err1 := readEvents(strings.NewReader(string(in)), maxLine)
@@ -108,7 +113,7 @@ func FuzzStream(f *testing.F) {
 		if err := endOfStream(a, io.EOF); (err == nil) != (a.ended || a.finished()) {
 			t.Fatalf("end of stream: %v with ended %v, finished %v", err, a.ended, a.finished())
 		}
-		_, _ = a.reply(call("x").Sampling)
+		_, _ = a.reply(call("x").Sampling, 8)
 		_ = a.said()
 	})
 }

@@ -15,10 +15,11 @@ const (
 	endGrace = 100 * time.Millisecond
 )
 
-var errCutStream = errors.New("the stream ended with neither a finish reason nor an end marker")
+var errCutStream = errors.New("the stream ended with neither a finish reason nor an end marker, or inside a tool call")
 
 // readStream takes a stream into f.answer, or an error event into f.body. Success is an end marker or a finish reason;
-// a stream that just ends is a failure, however much it brought.
+// a stream that just ends is a failure, however much it brought, and so is one that ends inside a tool call without saying why:
+// gateways turn a cut stream into an end in order.
 func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure) error {
 	events := newEvents(r, e.cfg.MaxLineBytes)
 	for {
@@ -52,7 +53,7 @@ func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure
 		case f.answer.ended:
 			w.finished(endGrace)
 			drain(events)
-			return nil
+			return endOfStream(f.answer, io.EOF)
 		case f.answer.finished():
 			w.finished(finishGrace)
 		}
@@ -61,7 +62,7 @@ func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure
 
 // endOfStream judges the error that ended the reading.
 func endOfStream(a *answer, err error) error {
-	if a.ended || a.finished() {
+	if a.finished() || a.ended && !a.choice().endsInsideCall() {
 		return nil // all there is has come; a connection that breaks now takes nothing away
 	}
 	if errors.Is(err, io.EOF) {
@@ -81,25 +82,8 @@ func drain(e *events) {
 
 var endMarker = []byte("[DONE]")
 
-// takeEvent adds one event. An error object inside it is returned as said. Servers that leave out the blank line between
-// events are understood: then every data line is an event of its own.
+// takeEvent adds one event, or a whole answer. An error object inside it is returned as said.
 func (a *answer) takeEvent(data []byte) (said []byte, err error) {
-	said, err = a.takeData(data)
-	if err == nil || bytes.IndexByte(data, '\n') < 0 {
-		return said, err
-	}
-	for line := range bytes.SplitSeq(data, []byte("\n")) {
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		if said, err := a.takeData(line); err != nil || said != nil {
-			return said, err
-		}
-	}
-	return nil, nil
-}
-
-func (a *answer) takeData(data []byte) (said []byte, err error) {
 	data = bytes.TrimSpace(data)
 	switch {
 	case a.ended:
@@ -114,6 +98,12 @@ func (a *answer) takeData(data []byte) (said []byte, err error) {
 	}
 	if isError(wire.Error) {
 		return bytes.Clone(data), nil
+	}
+	for _, c := range wire.Choices {
+		if isError(c.Error) {
+			a.take(&wire)
+			return []byte(`{"error":` + string(c.Error) + `}`), nil
+		}
 	}
 	if isFlatError(data, &wire) {
 		return bytes.Clone(data), nil
@@ -133,11 +123,11 @@ func isFlatError(data []byte, w *wireAnswer) bool {
 
 func (a *answer) finished() bool {
 	c := a.choice()
-	return c != nil && c.finish != nil && *c.finish != ""
+	return c != nil && c.finish != ""
 }
 
 // started reports whether any piece of the answer itself has come, not only its role.
 func (a *answer) started() bool {
 	c := a.choice()
-	return c != nil && (len(c.calls) > 0 || len(c.ids) > 0 || len(c.content) > 0 || len(c.reasoning) > 0)
+	return c != nil && (len(c.calls) > 0 || len(c.ids) > 0 || len(c.content) > 0 || len(c.reasoning) > 0 || len(c.refusal) > 0)
 }

@@ -14,10 +14,10 @@ import (
 // surrogate escape is kept as its three-byte form (WTF-8). A character cut in two by a stream thus grows together again
 // when the pieces are joined, and repair replaces only what is broken for good. encoding/json would replace at once.
 //
-// A list of parts ({"type":"text","text":…}) is read as their texts joined; any other JSON value (tool arguments given as
-// an object) as its own JSON text. null leaves the value alone.
+// Any other JSON value (tool arguments given as an object) is read as its own JSON text. null leaves the value alone.
 type text string
 
+// UnmarshalJSON reads a text.
 func (t *text) UnmarshalJSON(data []byte) error {
 	switch {
 	case len(data) == 0 || data[0] == 'n':
@@ -26,32 +26,9 @@ func (t *text) UnmarshalJSON(data []byte) error {
 		s, err := unquote(data)
 		*t = text(s)
 		return err
-	case data[0] == '[':
-		if joined, ok := joinParts(data); ok {
-			*t = text(joined)
-			return nil
-		}
 	}
 	*t = text(bytes.Clone(data))
 	return nil
-}
-
-// joinParts joins the texts of a list of content parts; ok is false when the list is anything else.
-func joinParts(data []byte) (string, bool) {
-	var parts []struct {
-		Text *text `json:"text"`
-	}
-	if json.Unmarshal(data, &parts) != nil || len(parts) == 0 {
-		return "", false
-	}
-	var b strings.Builder
-	for _, p := range parts {
-		if p.Text == nil {
-			return "", false
-		}
-		b.WriteString(string(*p.Text))
-	}
-	return b.String(), true
 }
 
 var errBadString = errors.New("bad escape in a JSON string")

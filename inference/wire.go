@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type wireAnswer struct {
 	Model          string          `json:"model"`
 	Choices        []wireChoice    `json:"choices"`
 	Usage          *wireUsage      `json:"usage"`
+	Timings        *wireTimings    `json:"timings"`          // llama-server
 	PromptTokenIDs []int32         `json:"prompt_token_ids"` // vLLM: top level
 	Error          json.RawMessage `json:"error"`
 	Metadata       *struct {
@@ -39,7 +41,7 @@ type wireChoice struct {
 	Message        *wireMessage    `json:"message"`
 	Delta          *wireMessage    `json:"delta"`
 	Text           *text           `json:"text"` // legacy completions
-	FinishReason   *string         `json:"finish_reason"`
+	FinishReason   *word           `json:"finish_reason"`
 	StopReason     json.RawMessage `json:"stop_reason"`  // vLLM: string or token id
 	MatchedStop    json.RawMessage `json:"matched_stop"` // SGLang: the same
 	TokenIDs       []int32         `json:"token_ids"`
@@ -47,36 +49,85 @@ type wireChoice struct {
 	Logprobs       *wireLogprobs   `json:"logprobs"`
 	MetaInfo       *wireMeta       `json:"meta_info"`
 	Usage          *wireUsage      `json:"usage"` // some servers put it here
+	Error          json.RawMessage `json:"error"` // OpenRouter: the provider behind it failed
 }
 
 type wireMessage struct {
-	Content          *text          `json:"content"`
+	Content          *content       `json:"content"`
 	Refusal          *text          `json:"refusal"`
 	Reasoning        *text          `json:"reasoning"`
 	ReasoningContent *text          `json:"reasoning_content"`
+	ReasoningDetails []wireDetail   `json:"reasoning_details"` // OpenRouter: in general what stands in reasoning too
 	ToolCalls        []wireToolCall `json:"tool_calls"`
+	FunctionCall     *wireFunction  `json:"function_call"` // OpenAI's form before tool_calls
+}
+
+type wireDetail struct {
+	Text    *text `json:"text"`
+	Summary *text `json:"summary"`
 }
 
 type wireToolCall struct {
-	Index    *int   `json:"index"` // null in SGLang's whole answers
-	ID       string `json:"id"`
-	Type     string `json:"type"`
-	Function struct {
-		Name      text `json:"name"`
-		Arguments text `json:"arguments"`
-	} `json:"function"`
-	Arguments *text `json:"arguments"` // a call without its function wrapper
-	Name      *text `json:"name"`
+	Index        *int         `json:"index"` // null in SGLang's whole answers
+	ID           word         `json:"id"`
+	Type         word         `json:"type"`
+	Function     wireFunction `json:"function"`
+	wireFunction              // a call without its function wrapper
 }
 
+type wireFunction struct {
+	Name      text `json:"name"`
+	Arguments text `json:"arguments"`
+}
+
+// orElse fills what is empty from another one.
+func (f wireFunction) orElse(g wireFunction) wireFunction {
+	if f.Name == "" {
+		f.Name = g.Name
+	}
+	if f.Arguments == "" {
+		f.Arguments = g.Arguments
+	}
+	return f
+}
+
+// wireUsage has the names of chat completions first and those of other routes, which gateways pass through, second.
 type wireUsage struct {
-	Prompt     *count `json:"prompt_tokens"`
-	Completion *count `json:"completion_tokens"`
-	Details    *struct {
-		Cached *count `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	CacheHit *count `json:"prompt_cache_hit_tokens"` // DeepSeek
-	Cached   *count `json:"cached_tokens"`           // Moonshot
+	Prompt            *count       `json:"prompt_tokens"`
+	Completion        *count       `json:"completion_tokens"`
+	Total             *count       `json:"total_tokens"`
+	Details           *wireDetails `json:"prompt_tokens_details"`
+	CompletionDetails *wireDetails `json:"completion_tokens_details"`
+	Input             *count       `json:"input_tokens"`
+	Output            *count       `json:"output_tokens"`
+	InputDetails      *wireDetails `json:"input_tokens_details"`
+	CacheHit          *count       `json:"prompt_cache_hit_tokens"` // DeepSeek
+	Cached            *count       `json:"cached_tokens"`           // Moonshot
+}
+
+type wireDetails struct {
+	Cached    *count `json:"cached_tokens"`
+	Reasoning *count `json:"reasoning_tokens"`
+}
+
+// generated is the number of tokens that were generated. xAI leaves the thinking out of completion_tokens: there the total is
+// prompt, completion and reasoning tokens, where everyone else's is prompt and completion.
+func (u *wireUsage) generated() *count {
+	d := u.CompletionDetails
+	if u.Prompt == nil || u.Completion == nil || u.Total == nil || d == nil || d.Reasoning == nil || *d.Reasoning <= 0 {
+		return u.Completion
+	}
+	if all := *u.Completion + *d.Reasoning; *u.Completion >= 0 && *u.Total == *u.Prompt+all {
+		return &all
+	}
+	return u.Completion
+}
+
+// wireTimings is llama-server's own account, which is there when usage was not asked for.
+type wireTimings struct {
+	Cached    *count `json:"cache_n"`
+	Prompt    *count `json:"prompt_n"` // without the cached ones
+	Generated *count `json:"predicted_n"`
 }
 
 // count is a number of tokens as some server wrote it. 10.0 is 10; what is no number of tokens (negative, a fraction, text, over
@@ -91,19 +142,54 @@ func (c *count) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// word is a short text. A number is its digits; of an object, SGLang's own form of a finish reason, its type counts.
+type word string
+
+// UnmarshalJSON reads a word.
+func (w *word) UnmarshalJSON(data []byte) error {
+	var o struct {
+		Type text `json:"type"`
+	}
+	if data[0] == '{' && json.Unmarshal(data, &o) == nil && o.Type != "" {
+		*w = word(o.Type)
+		return nil
+	}
+	return (*text)(w).UnmarshalJSON(data)
+}
+
 type wireLogprobs struct {
 	Content []wireLogprob `json:"content"`
-	// Legacy completions: a flat list.
+	Refusal []wireLogprob `json:"refusal"` // OpenAI: of a refusal's tokens
+	// Legacy completions: flat lists.
 	TokenLogprobs []*float32 `json:"token_logprobs"`
+	Tokens        []tokenID  `json:"tokens"`
 }
 
 type wireLogprob struct {
 	Value *float32 `json:"logprob"` // nil = null: not known, which is not certainty
 	ID    *int32   `json:"id"`      // llama-server
+	Token tokenID  `json:"token"`
+}
+
+// tokenID is the id in a token that is written "token_id:N" (vLLM's return_tokens_as_token_ids), -1 in any other.
+type tokenID int32
+
+// UnmarshalJSON reads the id, if the token is one.
+func (t *tokenID) UnmarshalJSON(data []byte) error {
+	*t = -1
+	if rest, ok := bytes.CutPrefix(data, []byte(`"token_id:`)); ok {
+		if n, err := strconv.ParseInt(string(bytes.TrimSuffix(rest, []byte(`"`))), 10, 32); err == nil {
+			*t = tokenID(n)
+		}
+	}
+	return nil
 }
 
 // wireMeta is SGLang's return_meta_info.
 type wireMeta struct {
+	Prompt     *count `json:"prompt_tokens"`
+	Completion *count `json:"completion_tokens"`
+	Cached     *count `json:"cached_tokens"` // always there, where usage has it only behind a flag
 	// OutputTokenLogprobs is a list of [logprob, token id, text or null].
 	OutputTokenLogprobs []sglangToken   `json:"output_token_logprobs"`
 	WeightVersion       json.RawMessage `json:"weight_version"`
