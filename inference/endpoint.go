@@ -246,6 +246,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Dura
 		return nil, 0, f
 	}
 	if f.body != nil {
+		f.answer.takeFailed(f.body)
 		return nil, 0, f
 	}
 	return f.answer, time.Since(began), nil

@@ -254,6 +254,9 @@ func errorFields(o map[string]json.RawMessage, body []byte) openai.APIError {
 	} else {
 		e.Message = plain(body)
 	}
+	if s := upstream(o["metadata"]); s != "" {
+		e.Message += ": " + s
+	}
 	e.Message = clip(e.Message, maxSaid)
 	if s := scalar(o["type"]); s != nil {
 		e.Type = *s
@@ -268,6 +271,20 @@ func errorFields(o map[string]json.RawMessage, body []byte) openai.APIError {
 		}
 	}
 	return e
+}
+
+// upstream is what the provider behind OpenRouter said; the message itself is a fixed phrase there.
+func upstream(metadata json.RawMessage) string {
+	var o struct {
+		Raw json.RawMessage `json:"raw"`
+	}
+	if json.Unmarshal(metadata, &o) != nil {
+		return ""
+	}
+	if s := scalar(o.Raw); s != nil {
+		return unpack(*s)
+	}
+	return ""
 }
 
 // unpack opens a message that is itself an error body, as gateways wrap them.

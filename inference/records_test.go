@@ -5,9 +5,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -131,75 +131,14 @@ func frame(payloads []string) string {
 	return b.String()
 }
 
-// truth is what a record says, found by another way than the code under test: generic maps.
-type truth struct {
-	text  bool
-	usage bool
-	tool  bool
-	cache bool
-	lps   int
-}
+var update = flag.Bool("update", false, "rewrite testdata/records.txt")
 
-func truthOf(body string, stream bool) truth {
-	var out truth
-	if !stream {
-		out.add(body)
-		return out
-	}
-	for _, line := range strings.Split(body, "\n") {
-		if data, ok := strings.CutPrefix(strings.TrimRight(line, "\r"), "data:"); ok {
-			out.add(data)
-		}
-	}
-	return out
-}
-
-func (out *truth) add(doc string) {
-	var m map[string]any
-	if json.Unmarshal([]byte(doc), &m) != nil {
-		return
-	}
-	for _, u := range []any{m["usage"], dig(m, "x_groq", "usage")} {
-		if u, ok := u.(map[string]any); ok && u["prompt_tokens"] != nil {
-			out.usage = true
-			if dig(u, "prompt_tokens_details", "cached_tokens") != nil {
-				out.cache = true
-			}
-		}
-	}
-	choices, _ := m["choices"].([]any)
-	for _, c := range choices {
-		for _, k := range []string{"message", "delta"} {
-			for _, f := range []string{"content", "reasoning", "reasoning_content", "refusal"} {
-				s, _ := dig(c, k, f).(string)
-				out.text = out.text || s != ""
-			}
-			calls, _ := dig(c, k, "tool_calls").([]any)
-			out.tool = out.tool || len(calls) > 0
-		}
-		s, _ := dig(c, "text").(string)
-		out.text = out.text || s != ""
-		l, _ := dig(c, "logprobs", "content").([]any)
-		out.lps += len(l)
-	}
-}
-
-func dig(v any, path ...string) any {
-	for _, p := range path {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return nil
-		}
-		v = m[p]
-	}
-	return v
-}
-
-// TestEveryRecordedResponse replays each record over the wire through Generate and checks what was understood.
+// TestEveryRecordedResponse sends each record over the wire, has Generate read it, and compares what was understood with what the
+// record says and with the table in testdata/records.txt, which is for people: one line a record.
 func TestEveryRecordedResponse(t *testing.T) {
 	records := responses(t)
-	if len(records) < 250 {
-		t.Fatalf("%d records, expected at least 250", len(records))
+	if len(records) != 273 {
+		t.Fatalf("%d records, expected 273", len(records))
 	}
 	var current record
 	var body string
@@ -220,70 +159,144 @@ func TestEveryRecordedResponse(t *testing.T) {
 
 	var table bytes.Buffer
 	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "group\trecords\ttext\treasoning\ttool calls\tusage\tcached\tlogprobs\tfinish\tfaults")
-	groups := map[string]*group{}
+	fmt.Fprintln(tw, tableHead)
 	inBand := 0
 	for _, current = range records {
 		body, stream = current.wire(t)
-		r, err := e.Generate(t.Context(), call("x"), 0, 64)
-		key := current.Source + " " + current.Server
-		if groups[key] == nil {
-			groups[key] = &group{finish: map[string]int{}, faults: map[string]int{}}
-		}
-		groups[key].add(r, err)
-		if current.Status != 200 {
+		r, err := e.Generate(t.Context(), call("x"), 0, 1<<20)
+		fmt.Fprintln(tw, current.row(t, stream, r, err))
+		switch {
+		case current.Status != 200:
 			checkRecordedFault(t, current, err)
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			if faultOf(t, err).Class != episode.ClassBadRequest || !strings.Contains(body, `"error"`) {
 				t.Errorf("%s: %v", current.ID, err)
 			}
 			inBand++
-			continue
+		default:
+			checkRecordedReply(t, current, r, stream)
 		}
-		checkRecordedReply(t, current, r, truthOf(body, stream), stream)
 	}
 	if inBand != 3 {
 		t.Errorf("%d errors inside 200 answers found; the collection holds 3", inBand)
 	}
-	for _, key := range slices.Sorted(maps.Keys(groups)) {
-		fmt.Fprintln(tw, key+"\t"+groups[key].row())
-	}
 	tw.Flush()
-	t.Logf("%d records understood:\n%s", len(records), table.String())
+	compareTable(t, filepath.Join("testdata", "records.txt"), table.Bytes())
 }
 
-func checkRecordedReply(t *testing.T, rec record, r *episode.Reply, want truth, stream bool) {
+func compareTable(t *testing.T, file string, got []byte) {
 	t.Helper()
-	text := r.Message.Text()
-	if r.Message.ReasoningContent != nil {
-		text += *r.Message.ReasoningContent
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if want.text != (text != "") {
-		t.Errorf("%s: text present %v, understood %q", rec.ID, want.text, text)
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if want.tool != (len(r.Message.ToolCalls) > 0) {
-		t.Errorf("%s: tool calls present %v, understood %d", rec.ID, want.tool, len(r.Message.ToolCalls))
+	lines, wanted := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(lines), len(wanted)) {
+		if i >= len(lines) || i >= len(wanted) || lines[i] != wanted[i] {
+			t.Fatalf("%s, line %d is not what was understood (go test -run %s -update rewrites it):\n%q\n%q", file, i+1, t.Name(), at(wanted, i), at(lines, i))
+		}
+	}
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return ""
+}
+
+const tableHead = "record\tserver\troute\tform\tchoices\tcontent\treasoning\tcalls\tids\tlogprobs\tusage\tfinish\traw\tflags\tfault"
+
+// row is what was understood of a record: lengths in bytes, - for null, usage as prompt/completion/cached.
+func (r record) row(t *testing.T, stream bool, got *episode.Reply, err error) string {
+	t.Helper()
+	form := "whole"
+	if stream {
+		form = "stream"
+	}
+	head := fmt.Sprintf("%s\t%s\t%s\t%s", r.ID, strings.ReplaceAll(r.Server, " ", "-"), r.route(), form)
+	if err != nil {
+		return fmt.Sprintf("%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s", head, faultOf(t, err).Class)
+	}
+	m := got.Message
+	return fmt.Sprintf("%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s/%s/%s\t%s\t%s\t%s\t-", head, r.choices(t), length(m.Content), length(m.ReasoningContent), len(m.ToolCalls),
+		size(got.SampledIDs), size(got.Logprobs), number(got.Usage.Prompt), number(got.Usage.Completion), number(got.Usage.Cached),
+		orDash(got.Finish), orDash(got.RawEnd), orDash(strings.Join(got.Flags, ",")))
+}
+
+// route is where the question went: the recordings of completions are those whose choices have a text.
+func (r record) route() string {
+	if strings.Contains(string(r.Body), `"object":"text_completion"`) {
+		return "completions"
+	}
+	return "chat"
+}
+
+// choices is how many choices the record's answer has.
+func (r record) choices(t *testing.T) int {
+	seen := map[string]bool{}
+	for _, d := range r.documents(t) {
+		list, _ := dig(d, "choices").([]any)
+		for _, c := range list {
+			seen[fmt.Sprint(dig(c, "index"))] = true
+		}
+	}
+	return len(seen)
+}
+
+func length(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprint(len(*s))
+}
+
+func size[T any](s []T) string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprint(len(s))
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func checkRecordedReply(t *testing.T, rec record, r *episode.Reply, stream bool) {
+	t.Helper()
+	docs := rec.documents(t)
+	if diff := expect(docs, 0).differs(r); diff != "" {
+		t.Errorf("%s: %s", rec.ID, diff)
+	}
+	for i := 1; i < rec.choices(t); i++ { // what Generate does not return is read all the same
+		a := &answer{}
+		for _, d := range docs {
+			raw, err := json.Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.takeEvent(raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := expect(docs, i).differs(a.replyOf(a.choices[i], episode.Sampling{}, 0)); diff != "" {
+			t.Errorf("%s, choice %d: %s", rec.ID, i, diff)
+		}
 	}
 	for _, c := range r.Message.ToolCalls {
 		if c.Function.Name == "" || c.ID == "" || !json.Valid([]byte(orObject(c.Function.Arguments))) {
 			t.Errorf("%s: tool call %+v", rec.ID, c)
 		}
 	}
-	if want.usage != (r.Usage.Prompt != nil && r.Usage.Completion != nil) {
-		t.Errorf("%s: usage present %v, understood %v", rec.ID, want.usage, r.Usage)
-	}
-	if want.cache && r.Usage.Cached == nil {
-		t.Errorf("%s: cached tokens lost", rec.ID)
-	}
-	if want.lps != len(r.Logprobs) {
-		t.Errorf("%s: %d logprobs on the wire, %d understood", rec.ID, want.lps, len(r.Logprobs))
-	}
-	if r.RawEnd == "" {
-		t.Errorf("%s: no finish reason", rec.ID)
-	}
-	if stream && (want.text || want.tool) && r.TTFT == nil {
+	if m := r.Message; stream && (m.Text() != "" || m.ReasoningContent != nil || len(m.ToolCalls) > 0) && r.TTFT == nil {
 		t.Errorf("%s: a stream without time to first token", rec.ID)
 	}
 	if slices.Contains(r.Flags, episode.FlagTextRepaired) {
@@ -314,33 +327,4 @@ func checkRecordedFault(t *testing.T, rec record, err error) {
 	if len(f.Cause.Error()) < 30 || strings.Contains(f.Cause.Error(), `{"`) {
 		t.Errorf("%s: the cause does not hold the server's own words: %q", rec.ID, f.Cause)
 	}
-}
-
-type group struct {
-	n, text, reasoning, calls, usage, cached, logprobs int
-	finish, faults                                     map[string]int
-}
-
-func (g *group) add(r *episode.Reply, err error) {
-	g.n++
-	if err != nil {
-		g.faults[string(episode.AsFault(episode.StageModel, err).Class)]++
-		return
-	}
-	count := func(p *int, ok bool) {
-		if ok {
-			*p++
-		}
-	}
-	count(&g.text, r.Message.Text() != "")
-	count(&g.reasoning, r.Message.ReasoningContent != nil)
-	count(&g.calls, len(r.Message.ToolCalls) > 0)
-	count(&g.usage, r.Usage.Prompt != nil)
-	count(&g.cached, r.Usage.Cached != nil)
-	count(&g.logprobs, r.Logprobs != nil)
-	g.finish[r.Finish]++
-}
-
-func (g *group) row() string {
-	return fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%v", g.n, g.text, g.reasoning, g.calls, g.usage, g.cached, g.logprobs, g.finish, g.faults)
 }

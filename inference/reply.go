@@ -24,6 +24,7 @@ type answer struct {
 	timings   *wireTimings
 	version   *int32
 	choices   map[int]*choice // by index; we ask for one, a server may give more
+	failed    text            // what the server says the model wrote, where it could make no answer of it
 	ended     bool            // the stream's end marker came
 	first     time.Duration   // dispatch to the first piece of the answer itself; 0 = none yet
 	timed     bool            // stamps are wanted
@@ -358,11 +359,23 @@ func (a *answer) choice() *choice {
 	return a.choices[slices.Min(slices.Collect(maps.Keys(a.choices)))]
 }
 
+// takeFailed finds in a refusal what the model had written (Groq, when it is no tool call that it can read).
+func (a *answer) takeFailed(refusal []byte) {
+	var o struct {
+		Error struct {
+			Generation text `json:"failed_generation"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(refusal, &o) == nil {
+		a.failed = o.Error.Generation
+	}
+}
+
 // said is all text received so far, for failure rows.
 func (a *answer) said() string {
 	c := a.choice()
 	if c == nil {
-		return ""
+		c = &choice{}
 	}
 	var b strings.Builder
 	b.Write(c.reasoning)
@@ -372,6 +385,7 @@ func (a *answer) said() string {
 		b.WriteString(t.name)
 		b.Write(t.arguments)
 	}
+	b.WriteString(string(a.failed))
 	s, _ := repair(b.String())
 	return s
 }

@@ -110,8 +110,11 @@ func FuzzStream(f *testing.F) {
 				break
 			}
 		}
-		if err := endOfStream(a, io.EOF); (err == nil) != (a.ended || a.finished()) {
+		if err := endOfStream(a, io.EOF); err == nil && !a.ended && !a.finished() || err != nil && a.finished() {
 			t.Fatalf("end of stream: %v with ended %v, finished %v", err, a.ended, a.finished())
+		}
+		for _, c := range a.choices {
+			checkLaws(t, a.replyOf(c, call("x").Sampling, 8))
 		}
 		_, _ = a.reply(call("x").Sampling, 8)
 		_ = a.said()

@@ -62,7 +62,7 @@ func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure
 
 // endOfStream judges the error that ended the reading.
 func endOfStream(a *answer, err error) error {
-	if a.finished() || a.ended && !a.choice().endsInsideCall() {
+	if c := a.choice(); a.finished() || a.ended && (c == nil || !c.endsInsideCall()) {
 		return nil // all there is has come; a connection that breaks now takes nothing away
 	}
 	if errors.Is(err, io.EOF) {
