@@ -61,6 +61,7 @@ type Reply struct {
 	TTFT     *time.Duration
 	Service  time.Duration // dispatch to last byte
 	Flags    []string      // FlagTextRepaired, FlagLogprobsMissing, …
+	Raw      *Raw          // the answer as it came; nil = not kept
 }
 
 // Finish reasons after normalisation.

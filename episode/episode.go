@@ -78,6 +78,7 @@ type Episode struct {
 	Turns     []Turn
 	Actions   []ActionRecord
 	Submitted *string
+	Raw       []Raw // answers as they came, one a call, where they are kept; else nil
 
 	Status  Status
 	Stop    Stop
@@ -152,6 +153,7 @@ func (e *Episode) NextCall() (Call, bool) {
 // a reply cut at its length is never acted upon, even when it holds a tool call.
 func (e *Episode) AddReply(r *Reply, t Turn) {
 	e.Messages = append(e.Messages, r.Message)
+	e.keepRaw(r.Raw, len(e.Turns))
 	e.Turns = append(e.Turns, t)
 	e.Timing.Queue += t.Queue
 	e.Timing.Model += t.Service
@@ -241,6 +243,7 @@ func (e *Episode) Fail(f *Fault) {
 	if e.Fault != nil {
 		return
 	}
+	e.keepRaw(f.Raw, len(e.Turns))
 	e.Fault, e.Stop, e.Status = f, StopFault, StatusFailed
 	if f.Class == ClassCancelled {
 		e.Status = StatusCancelled

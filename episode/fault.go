@@ -63,6 +63,8 @@ type Fault struct {
 	Limit, Prompt int
 	// Partial is the text received before the failure; kept in the failure row.
 	Partial string
+	// Raw is the answer that was the failure, or what had come of one, as it came; nil = none came, or none are kept.
+	Raw *Raw
 	// Wasted is the number of tokens the attempt is known to have generated for nothing.
 	Wasted int
 	// Attempts lists when each attempt of the call ended and how, the last one included. Filled by the scheduler.

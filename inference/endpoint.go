@@ -28,6 +28,7 @@ type Endpoint struct {
 	facts     facts // fixed once Open returns
 	transport *http.Transport
 	bearer    string
+	deflaters deflaters
 
 	dialect    atomic.Pointer[dialect]
 	noTokenize atomic.Bool // the server has no way to count a prompt
@@ -116,12 +117,12 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
-		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c)})
+		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c), keep: e.cfg.KeepRaw})
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body) {
 				continue
 			}
-			return nil, e.fault(classify(*f, time.Now()))
+			return nil, e.failed(*f)
 		}
 		return e.finish(ctx, c, a, maxTokens, service)
 	}
@@ -134,6 +135,7 @@ type sending struct {
 	body        []byte
 	close       bool // the connection is not to be used again
 	timed       bool // note when each token of a stream comes
+	keep        bool // keep the body of the answer
 }
 
 // closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
@@ -155,6 +157,15 @@ func requestID(c *episode.Call, attempt, again int) string {
 func (e *Endpoint) fault(f *episode.Fault) *episode.Fault {
 	f.Cause = fmt.Errorf("endpoint %s: %w", e.cfg.Name, f.Cause)
 	return f
+}
+
+// failed is the fault of an attempt, with the answer that it was.
+func (e *Endpoint) failed(f failure) *episode.Fault {
+	out := e.fault(classify(f, time.Now()))
+	if f.answer != nil {
+		out.Raw = f.answer.rawOf(out.Class)
+	}
+	return out
 }
 
 // learn gives up a field the server refused, and reports whether the call is worth sending again.
@@ -184,7 +195,7 @@ func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, maxTo
 	r, err := a.reply(c.Sampling, maxTokens)
 	if err != nil {
 		f := failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a}
-		return nil, e.fault(classify(f, time.Now()))
+		return nil, e.failed(f)
 	}
 	if r.Finish == episode.FinishAbort || r.RawEnd == "error" {
 		return nil, e.fault(aborted(r, a))
@@ -208,7 +219,7 @@ func aborted(r *episode.Reply, a *answer) *episode.Fault {
 	if r.RawEnd == "error" {
 		class = episode.ClassServerError
 	}
-	return &episode.Fault{Stage: episode.StageModel, Class: class, Retry: true, Partial: a.said(), Wasted: a.generated(),
+	return &episode.Fault{Stage: episode.StageModel, Class: class, Retry: true, Partial: a.said(), Wasted: a.generated(), Raw: a.rawOf(class),
 		Cause: fmt.Errorf("the server ended the answer with finish_reason %q", r.RawEnd)}
 }
 
@@ -241,6 +252,14 @@ func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Dura
 	defer resp.Body.Close()
 	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
 	f.answer = &answer{timed: out.timed}
+	if out.keep {
+		k := &keeper{r: resp.Body, most: maxRawBytes}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{k, resp.Body}
+		defer func() { f.answer.raw = e.raw(k, resp.StatusCode) }()
+	}
 	if err := e.read(resp, w, began, f); err != nil {
 		f.err = w.why(err)
 		return nil, 0, f

@@ -25,6 +25,7 @@ type answer struct {
 	version   *int32
 	choices   map[int]*choice // by index; we ask for one, a server may give more
 	failed    text            // what the server says the model wrote, where it could make no answer of it
+	raw       *episode.Raw    // nil = not kept
 	ended     bool            // the stream's end marker came
 	first     time.Duration   // dispatch to the first piece of the answer itself; 0 = none yet
 	timed     bool            // stamps are wanted
@@ -406,7 +407,7 @@ func (a *answer) replyOf(c *choice, asked episode.Sampling, maxTokens int) *epis
 	r := &episode.Reply{
 		PromptIDs: c.promptIDs, SampledIDs: c.ids, Logprobs: c.logprobs,
 		Version: a.version, Usage: a.counts(), Model: a.model, StopSeq: c.stop,
-		RawEnd: c.finish, Finish: normalFinish(c.finish),
+		RawEnd: c.finish, Finish: normalFinish(c.finish), Raw: a.raw,
 	}
 	if r.PromptIDs == nil {
 		r.PromptIDs = a.promptIDs

@@ -77,7 +77,7 @@ func partOptions() []parquet.WriterOption {
 func unbounded(path []string) bool {
 	switch path[0] {
 	case "messages", "tools", "token_ids", "loss_mask", "logprobs", "actions", "rewards", "fault_detail", "fault_attempts",
-		"partial", "submitted", "sampling", "reward_model", "extra_info":
+		"partial", "submitted", "sampling", "reward_model", "extra_info", "raw":
 		return true
 	}
 	return false

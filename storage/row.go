@@ -30,6 +30,7 @@ func RowOf(e *episode.Episode) Row {
 	r.setVerdict(e.Verdict, &fix)
 	r.setEnd(e, &fix)
 	r.setSampling(e.Sampling, e.Budget.TurnTokens, &fix)
+	r.setRaw(e.Raw, &fix)
 	r.Flags = flagsOf(e.Flags, &fix)
 	return r
 }
@@ -186,6 +187,18 @@ func (r *Row) setFault(f *episode.Fault, fix *repairer) {
 		r.FaultAttempts[i] = Attempt{Endpoint: fix.some(a.Endpoint), Class: fix.some(string(a.Class)),
 			Began: stamp(a.Began), Ended: stamp(a.Ended),
 			Cause: fix.some(a.Cause)}
+	}
+}
+
+// setRaw leaves the column null where nothing was kept. A body that cannot be inflated, which only a bug can make, is one that is
+// not held.
+func (r *Row) setRaw(raw []episode.Raw, fix *repairer) {
+	for _, a := range raw {
+		body, err := a.Body()
+		if err != nil {
+			body = nil
+		}
+		r.Raw = append(r.Raw, RawAnswer{Turn: a.Turn, Status: a.Status, Class: fix.some(string(a.Class)), Bytes: a.Bytes, Body: body})
 	}
 }
 
@@ -363,6 +376,9 @@ func (r *Row) rawBytes() int64 {
 	}
 	for _, a := range r.FaultAttempts {
 		n += 40 + size(a.Endpoint) + size(a.Cause)
+	}
+	for _, a := range r.Raw {
+		n += 40 + len(a.Body)
 	}
 	return int64(n)
 }

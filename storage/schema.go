@@ -68,6 +68,17 @@ type Row struct {
 	RewardModel   RewardModel `parquet:"reward_model" json:"reward_model"`
 	ExtraInfo     *string     `parquet:"extra_info,optional" json:"extra_info"`
 	CreatedAt     time.Time   `parquet:"created_at,timestamp(microsecond)" json:"created_at"`
+
+	Raw []RawAnswer `parquet:"raw,optional,list" json:"raw"`
+}
+
+// RawAnswer is the body of the last answer to one model call, as it came: any bytes.
+type RawAnswer struct {
+	Turn   int16   `parquet:"turn" json:"turn"`
+	Status int16   `parquet:"status" json:"status"`
+	Class  *string `parquet:"class,optional" json:"class"`
+	Bytes  int64   `parquet:"bytes" json:"bytes"`
+	Body   []byte  `parquet:"body,optional" json:"body"`
 }
 
 // Message is one chat message. Arguments of a tool call stay the raw text the model wrote.
