@@ -44,7 +44,7 @@ const (
 	FlagPromptIDsMissing = "prompt_ids_missing" // a reply came without prompt ids: the sequence holds sampled ids only there
 	FlagUsageMissing     = "usage_missing"      // a reply came without usage: its token counts are unknown
 	FlagThinkingTagged   = "thinking_tagged"    // a reply's reasoning stood in its content between <think> and </think>, and was taken out
-	FlagThinkingCut      = "thinking_cut"       // a reply was cut at its length while it was reasoning: it says nothing
+	FlagThinkingCut      = "thinking_cut"       // a reply was cut (length, stop string) while it was reasoning: it says nothing
 	FlagRefused          = "refused"            // the model declined (OpenAI's refusal); its words stand in the content's place
 )
 

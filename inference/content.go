@@ -9,7 +9,8 @@ import (
 
 // content is the content of a message: a text, or a list of typed parts, as Mistral's reasoning models write it.
 type content struct {
-	said, thought, refused *text // nil = no such part
+	said             text
+	thought, refused *text // nil = no such part
 }
 
 // UnmarshalJSON reads a text, or a list of parts. A list with a part of unknown kind is kept as its own JSON text.
@@ -20,7 +21,6 @@ func (c *content) UnmarshalJSON(data []byte) error {
 			return nil
 		}
 	}
-	c.said = new(text)
 	return c.said.UnmarshalJSON(data)
 }
 
@@ -33,13 +33,12 @@ func readParts(data []byte) (c content, ok bool) {
 	if json.Unmarshal(data, &parts) != nil {
 		return c, false
 	}
-	c.said = new(text) // an empty list says nothing, which is not null
 	for _, p := range parts {
 		switch {
 		case p.Text != nil:
-			*c.said += *p.Text
-		case p.Thinking != nil && p.Thinking.said != nil:
-			c.thought = joined(c.thought, *p.Thinking.said)
+			c.said += *p.Text
+		case p.Thinking != nil:
+			c.thought = joined(c.thought, p.Thinking.said)
 		case p.Refusal != nil:
 			c.refused = joined(c.refused, *p.Refusal)
 		default:

@@ -197,7 +197,7 @@ func (c *choice) takeMessage(m *wireMessage, whole bool) {
 	c.takeReasoning(m)
 	if m.Content != nil {
 		c.reasoning.add(m.Content.thought)
-		c.content.add(m.Content.said)
+		c.content.add(&m.Content.said)
 		c.refusal.add(m.Content.refused)
 	}
 	for i := range m.ToolCalls {
@@ -425,12 +425,27 @@ func (a *answer) replyOf(c *choice, asked episode.Sampling, maxTokens int) *epis
 	flag(episode.FlagTextRepaired, broken)
 	flag(episode.FlagRefused, len(c.refusal) > 0)
 	flag(episode.FlagThinkingTagged, r.Message.Tagged != nil)
-	flag(episode.FlagThinkingCut, r.Finish == episode.FinishLength && r.Message.OnlyThinking())
+	flag(episode.FlagThinkingCut, cutThinking(r))
 	if r.SampledIDs != nil && r.Logprobs != nil && len(r.SampledIDs) != len(r.Logprobs) {
 		r.Logprobs = nil // nobody can say which value belongs to which token
 	}
 	flag(episode.FlagLogprobsMissing, asked.Logprobs && r.Logprobs == nil)
 	return r
+}
+
+// cutThinking reports whether an answer was cut before it said anything: at its length, inside its tags, or by a stop string, which
+// engines look for in the thinking too. A stop token is the model's own end.
+func cutThinking(r *episode.Reply) bool {
+	if !r.Message.OnlyThinking() {
+		return false
+	}
+	unclosed := r.Message.Tagged != nil && !r.Message.Tagged.Closed
+	byText := false
+	if r.StopSeq != nil && r.Finish == episode.FinishStop {
+		_, err := strconv.Atoi(*r.StopSeq)
+		byText = err != nil
+	}
+	return r.Finish == episode.FinishLength || unclosed || byText
 }
 
 // cutBy reports whether the answer ran into its limit inside a tool call, whatever finish reason stands there: engines name that
