@@ -424,3 +424,18 @@ func FuzzUntag(f *testing.F) {
 		}
 	})
 }
+
+// A stream is bounded as a whole: by comments that never end, by an event that never ends, and by many small ones.
+func TestStreamOverTheCap(t *testing.T) {
+	for name, line := range map[string]string{
+		"comments": ": keep-alive\n\n", "one event": "data: \"x\"\n", "pieces": `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := mock.New(t, mock.Config{Chat: func(_ *mock.Request, w *mock.Reply) { w.Stream(); w.Write(strings.Repeat(line, 1000)); w.Hang() }})
+			_, err := open(t, s, func(c *Config) { c.MaxReplyBytes = 8192 }).Generate(t.Context(), call("x"), 0, 8)
+			if f := faultOf(t, err); f.Class != episode.ClassMalformed || !strings.Contains(err.Error(), "8192") {
+				t.Fatalf("%v", err)
+			}
+		})
+	}
+}
