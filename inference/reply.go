@@ -53,20 +53,20 @@ type toolCall struct {
 // take adds one wire answer, whole or a chunk.
 func (a *answer) take(w *wireAnswer) {
 	if w.Model != "" {
-		a.model = w.Model
+		a.model = string(w.Model)
 	}
 	if w.PromptTokenIDs != nil {
 		a.promptIDs = w.PromptTokenIDs
 	}
-	if w.Metadata != nil {
-		a.takeVersion(w.Metadata.WeightVersion)
+	if w.Metadata.of != nil {
+		a.takeVersion(w.Metadata.of.WeightVersion)
 	}
-	if w.XGroq != nil {
-		a.takeUsage(w.XGroq.Usage)
+	if w.XGroq.of != nil {
+		a.takeUsage(w.XGroq.of.Usage.of)
 	}
-	a.takeUsage(w.Usage)
-	if w.Timings != nil {
-		a.timings = w.Timings
+	a.takeUsage(w.Usage.of)
+	if w.Timings.of != nil {
+		a.timings = w.Timings.of
 	}
 	for i := range w.Choices {
 		a.takeChoice(&w.Choices[i], i)
@@ -92,7 +92,7 @@ func (a *answer) takeChoice(w *wireChoice, place int) {
 		a.choices[index] = c
 	}
 	if index == 0 {
-		a.takeUsage(w.Usage)
+		a.takeUsage(w.Usage.of)
 		if w.MetaInfo != nil {
 			a.takeVersion(w.MetaInfo.WeightVersion)
 			missing(&a.usage.Prompt, w.MetaInfo.Prompt)
@@ -117,9 +117,9 @@ func (a *answer) takeUsage(u *wireUsage) {
 	newest(&a.usage.Completion, u.generated())
 	newest(&a.usage.Cached, u.CacheHit)
 	newest(&a.usage.Cached, u.Cached)
-	for _, d := range [...]*wireDetails{u.InputDetails, u.Details} {
-		if d != nil {
-			newest(&a.usage.Cached, d.Cached)
+	for _, d := range [...]aside[wireParts]{u.InputDetails, u.Details} {
+		if d.of != nil {
+			newest(&a.usage.Cached, d.of.Cached)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func (c *choice) takeMessage(m *wireMessage, whole bool) {
 	for i := range m.ToolCalls {
 		c.takeCall(&m.ToolCalls[i], whole)
 	}
-	if f := m.FunctionCall; f != nil && (f.Name != "" || f.Arguments != "") {
+	if f := m.FunctionCall.of; f != nil && (f.Name != "" || f.Arguments != "") {
 		c.takeCall(&wireToolCall{Function: *f}, whole)
 	}
 }

@@ -439,3 +439,21 @@ func TestStreamOverTheCap(t *testing.T) {
 		})
 	}
 }
+
+// What stands beside an answer may have any form: the answer is read all the same.
+func TestOddBookkeepingSpoilsNoAnswer(t *testing.T) {
+	places := []string{
+		`"message":{"content":"a"}}],"usage":%s`, `"message":{"content":"a"}}],"usage":{"prompt_tokens_details":%s,"prompt_tokens":5}`, `"message":{"content":"a"}}],"usage":{"completion_tokens":%s}`,
+		`"message":{"content":"a"}}],"timings":%s`, `"message":{"content":"a"}}],"metadata":%s`, `"message":{"content":"a"}}],"x_groq":%s`, `"message":{"content":"a"}}],"x_groq":{"usage":%s}`,
+		`"message":{"content":"a"}}],"model":%s`, `"message":{"content":"a","reasoning_details":%s}}]`, `"message":{"content":"a","function_call":%s}}]`, `"message":{"content":"a"},"usage":%s}]`,
+		`"message":{"content":"a"},"stop_reason":%s}]`, `"message":{"content":"a"},"matched_stop":%s}]`, `"message":{"content":"a"},"finish_reason":%s}]`,
+	}
+	for _, place := range places {
+		for _, odd := range []string{`null`, `""`, `"x"`, `0`, `-1.5`, `true`, `[]`, `[1]`, `[null]`, `["x"]`, `[[]]`, `{}`, `{"x":1}`, `{"weight_version":[]}`, `{"usage":5}`} {
+			body := `{"choices":[{"index":0,` + fmt.Sprintf(place, odd) + `}`
+			if r := understood(t, body, 0); r.Message.Text() != "a" {
+				t.Errorf("%s: %s", body, show(r.Message))
+			}
+		}
+	}
+}

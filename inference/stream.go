@@ -114,7 +114,7 @@ func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 
 // isFlatError recognises an error event without an error object: {"code":…,"message":…}.
 func isFlatError(data []byte, w *wireAnswer) bool {
-	if len(w.Choices) > 0 || w.Usage != nil || w.Model != "" {
+	if len(w.Choices) > 0 || w.Usage.of != nil || w.Model != "" {
 		return false
 	}
 	said := readRefusal(data)

@@ -22,49 +22,71 @@ import (
 
 // wireAnswer is a whole chat completion, a completion, or one chunk of either: they differ only in what is present.
 type wireAnswer struct {
-	Model          string          `json:"model"`
-	Choices        []wireChoice    `json:"choices"`
-	Usage          *wireUsage      `json:"usage"`
-	Timings        *wireTimings    `json:"timings"`          // llama-server
-	PromptTokenIDs []int32         `json:"prompt_token_ids"` // vLLM: top level
-	Error          json.RawMessage `json:"error"`
-	Metadata       *struct {
+	Model          word               `json:"model"`
+	Choices        []wireChoice       `json:"choices"`
+	Usage          aside[wireUsage]   `json:"usage"`
+	Timings        aside[wireTimings] `json:"timings"`          // llama-server
+	PromptTokenIDs []int32            `json:"prompt_token_ids"` // vLLM: top level
+	Error          json.RawMessage    `json:"error"`
+	Metadata       aside[struct {
 		WeightVersion json.RawMessage `json:"weight_version"` // SGLang: a number or any name
-	} `json:"metadata"`
-	XGroq *struct {
-		Usage *wireUsage `json:"usage"`
-	} `json:"x_groq"`
+	}] `json:"metadata"`
+	XGroq aside[struct {
+		Usage aside[wireUsage] `json:"usage"`
+	}] `json:"x_groq"`
+}
+
+// aside is an object beside the answer itself: nil where a server gave none, or something of another form. A good answer is not
+// thrown away for its bookkeeping.
+type aside[T any] struct{ of *T }
+
+// UnmarshalJSON reads the object, if it is one.
+func (a *aside[T]) UnmarshalJSON(data []byte) error {
+	v := new(T)
+	if data[0] == '{' && json.Unmarshal(data, v) == nil {
+		a.of = v
+	}
+	return nil
 }
 
 type wireChoice struct {
-	Index          *int            `json:"index"`
-	Message        *wireMessage    `json:"message"`
-	Delta          *wireMessage    `json:"delta"`
-	Text           *text           `json:"text"` // legacy completions
-	FinishReason   *word           `json:"finish_reason"`
-	StopReason     json.RawMessage `json:"stop_reason"`  // vLLM: string or token id
-	MatchedStop    json.RawMessage `json:"matched_stop"` // SGLang: the same
-	TokenIDs       []int32         `json:"token_ids"`
-	PromptTokenIDs []int32         `json:"prompt_token_ids"` // SGLang and legacy completions: in the choice
-	Logprobs       *wireLogprobs   `json:"logprobs"`
-	MetaInfo       *wireMeta       `json:"meta_info"`
-	Usage          *wireUsage      `json:"usage"` // some servers put it here
-	Error          json.RawMessage `json:"error"` // OpenRouter: the provider behind it failed
+	Index          *int             `json:"index"`
+	Message        *wireMessage     `json:"message"`
+	Delta          *wireMessage     `json:"delta"`
+	Text           *text            `json:"text"` // legacy completions
+	FinishReason   *word            `json:"finish_reason"`
+	StopReason     json.RawMessage  `json:"stop_reason"`  // vLLM: string or token id
+	MatchedStop    json.RawMessage  `json:"matched_stop"` // SGLang: the same
+	TokenIDs       []int32          `json:"token_ids"`
+	PromptTokenIDs []int32          `json:"prompt_token_ids"` // SGLang and legacy completions: in the choice
+	Logprobs       *wireLogprobs    `json:"logprobs"`
+	MetaInfo       *wireMeta        `json:"meta_info"`
+	Usage          aside[wireUsage] `json:"usage"` // some servers put it here
+	Error          json.RawMessage  `json:"error"` // OpenRouter: the provider behind it failed
 }
 
 type wireMessage struct {
-	Content          *content       `json:"content"`
-	Refusal          *text          `json:"refusal"`
-	Reasoning        *text          `json:"reasoning"`
-	ReasoningContent *text          `json:"reasoning_content"`
-	ReasoningDetails []wireDetail   `json:"reasoning_details"` // OpenRouter: in general what stands in reasoning too
-	ToolCalls        []wireToolCall `json:"tool_calls"`
-	FunctionCall     *wireFunction  `json:"function_call"` // OpenAI's form before tool_calls
+	Content          *content            `json:"content"`
+	Refusal          *text               `json:"refusal"`
+	Reasoning        *text               `json:"reasoning"`
+	ReasoningContent *text               `json:"reasoning_content"`
+	ReasoningDetails wireDetails         `json:"reasoning_details"` // OpenRouter: in general what stands in reasoning too
+	ToolCalls        []wireToolCall      `json:"tool_calls"`
+	FunctionCall     aside[wireFunction] `json:"function_call"` // OpenAI's form before tool_calls
 }
 
-type wireDetail struct {
+type wireDetails []struct {
 	Text    *text `json:"text"`
 	Summary *text `json:"summary"`
+}
+
+// UnmarshalJSON reads the details, if it can.
+func (d *wireDetails) UnmarshalJSON(data []byte) error {
+	type list wireDetails
+	if json.Unmarshal(data, (*list)(d)) != nil {
+		*d = nil
+	}
+	return nil
 }
 
 type wireToolCall struct {
@@ -93,19 +115,19 @@ func (f wireFunction) orElse(g wireFunction) wireFunction {
 
 // wireUsage has the names of chat completions first and those of other routes, which gateways pass through, second.
 type wireUsage struct {
-	Prompt            *count       `json:"prompt_tokens"`
-	Completion        *count       `json:"completion_tokens"`
-	Total             *count       `json:"total_tokens"`
-	Details           *wireDetails `json:"prompt_tokens_details"`
-	CompletionDetails *wireDetails `json:"completion_tokens_details"`
-	Input             *count       `json:"input_tokens"`
-	Output            *count       `json:"output_tokens"`
-	InputDetails      *wireDetails `json:"input_tokens_details"`
-	CacheHit          *count       `json:"prompt_cache_hit_tokens"` // DeepSeek
-	Cached            *count       `json:"cached_tokens"`           // Moonshot
+	Prompt            *count           `json:"prompt_tokens"`
+	Completion        *count           `json:"completion_tokens"`
+	Total             *count           `json:"total_tokens"`
+	Details           aside[wireParts] `json:"prompt_tokens_details"`
+	CompletionDetails aside[wireParts] `json:"completion_tokens_details"`
+	Input             *count           `json:"input_tokens"`
+	Output            *count           `json:"output_tokens"`
+	InputDetails      aside[wireParts] `json:"input_tokens_details"`
+	CacheHit          *count           `json:"prompt_cache_hit_tokens"` // DeepSeek
+	Cached            *count           `json:"cached_tokens"`           // Moonshot
 }
 
-type wireDetails struct {
+type wireParts struct {
 	Cached    *count `json:"cached_tokens"`
 	Reasoning *count `json:"reasoning_tokens"`
 }
@@ -114,10 +136,10 @@ type wireDetails struct {
 // prompt, completion and reasoning tokens, where everyone else's is prompt and completion.
 func (u *wireUsage) generated() *count {
 	d := u.CompletionDetails
-	if u.Prompt == nil || u.Completion == nil || u.Total == nil || d == nil || d.Reasoning == nil || *d.Reasoning <= 0 {
+	if u.Prompt == nil || u.Completion == nil || u.Total == nil || d.of == nil || d.of.Reasoning == nil || *d.of.Reasoning <= 0 {
 		return u.Completion
 	}
-	if all := *u.Completion + *d.Reasoning; *u.Completion >= 0 && *u.Total == *u.Prompt+all {
+	if all := *u.Completion + *d.of.Reasoning; *u.Completion >= 0 && *u.Total == *u.Prompt+all {
 		return &all
 	}
 	return u.Completion
