@@ -193,6 +193,7 @@ func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
 		}
 	}
 	name, verb, _ := strings.Cut(kctx.Command(), " ")
+	verb, _, _ = strings.Cut(verb, " ") // of "real-report <file>"
 	return &invocation{c, name, verb, given}, false, nil
 }
 

@@ -44,6 +44,14 @@ func (v version) String() string {
 	return fmt.Sprintf("tranche %s\ncommit   %s%s\ngo       %s\nplatform %s\n", v.Version, v.Commit, dirty, v.Go, v.Platform)
 }
 
+// short is one word or two for a record. A version that the Go tool made of a commit names it.
+func (v version) short() string {
+	if v.Version != "(devel)" {
+		return v.Version
+	}
+	return "commit " + v.Commit
+}
+
 type versionCmd struct {
 	JSON bool `name:"json" help:"Print one JSON document."`
 }
