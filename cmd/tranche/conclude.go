@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 // conclude writes the summary, seals the dataset and turns how the run ended into the exit status.
 func (s *session) conclude(runErr error) error {
 	why := s.ending(runErr)
+	if s.account != nil {
+		s.account.Ended = cmp.Or(why.text, "finished")
+	}
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
@@ -87,7 +91,7 @@ func (s *session) report(ended string) *report {
 	r := &report{
 		State: stateComplete, Ended: ended, RunID: s.file.RunID, Dir: s.dir, Model: joined(modelsOf(&s.set)), Made: "endpoints",
 		Total: s.total(), Left: max(s.total()-settled(s.writer.Counts()), 0), Dataset: d, StdErr: stdError(d.Reward), Files: filesIn(s.dir),
-		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(), program: s.a.program,
+		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(), TailRules: s.set.tailRules(), program: s.a.program,
 	}
 	if r.Left > 0 {
 		r.State, r.Command = stateIncomplete, s.a.program+" resume "+quoted(s.dir)
@@ -110,7 +114,7 @@ func (s *session) report(ended string) *report {
 func (s *session) sessionReport() *sessionReport {
 	t := s.totals
 	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Cut: t.Cut,
-		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailReport()}
+		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailSums().report()}
 	if !s.began.IsZero() {
 		v.WallSeconds = time.Since(s.began).Seconds()
 	}

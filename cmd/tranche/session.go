@@ -422,6 +422,7 @@ func (s *session) play(ctx context.Context) error {
 	hide()
 	display.Wait()
 	sum := books.sum() // before the scheduler is closed
+	sum.Tail = books.earlier.Tail.plus(s.tailSums())
 	s.account = &sum
 	if err := line.close(); err != nil {
 		s.a.notice("warning: %v", err)
