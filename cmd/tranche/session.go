@@ -218,6 +218,9 @@ func (s *session) tellTasks() {
 	if n := s.tasks.NoAnswer; n > 0 && !s.ungraded() {
 		s.a.notice("%d of %d tasks state no answer: their reward will be null (--reward none says that this is meant)", n, s.tasks.Tasks)
 	}
+	if said := s.set.oversampled(s.tasks.Tasks); said != "" {
+		s.a.notice("%s", said)
+	}
 	for name, n := range s.tasks.Ignored {
 		s.a.notice("field %q in %d rows has no meaning here and is not sent", name, n)
 	}

@@ -25,6 +25,17 @@ func (s *Settings) drawn() int {
 	return max(int(math.Ceil(float64(s.Samples)*s.Oversample-1e-9)), s.Samples)
 }
 
+// oversampled says what --oversample comes to where whole samples make it more than was asked for; else "".
+func (s *Settings) oversampled(tasks int64) string {
+	begun := s.drawn()
+	if begun == s.Samples || float64(begun) < float64(s.Samples)*s.Oversample+1e-9 {
+		return ""
+	}
+	of := tasks * int64(s.Rounds)
+	return fmt.Sprintf("--oversample %g of %d: samples are whole, so %d of each task are begun, %.3g times as many: %d episodes to keep %d",
+		s.Oversample, s.Samples, begun, float64(begun)/float64(s.Samples), of*int64(begun), of*int64(s.Samples))
+}
+
 // cuts says whether the settings end some episodes before they are done.
 func (s *Settings) cuts() bool { return s.drawn() > s.Samples || s.Quorum < 1 }
 
