@@ -102,6 +102,7 @@ func (s *session) report(ended string) *report {
 	if s.fleet != nil {
 		r.Notes = s.fleet.notes()
 	}
+	r.Notes = append(r.Notes, s.toolNotes()...)
 	if r.Account = s.account; r.Account == nil { // nothing was played this time
 		var sums account
 		if ok, err := storage.ReadAccount(s.dir, &sums); ok && err == nil {
@@ -109,6 +110,23 @@ func (s *session) report(ended string) *report {
 		}
 	}
 	return r
+}
+
+// toolNotes names the tools that did not stop when they were told to, or could not let go of an episode.
+func (s *session) toolNotes() []string {
+	if s.actor == nil {
+		return nil
+	}
+	var notes []string
+	for _, t := range s.actor.Troubles() {
+		if t.Abandoned > 0 {
+			notes = append(notes, fmt.Sprintf("tool %s: %d runs did not stop when told to and were abandoned%s", t.Tool, t.Abandoned, some(t.Going, "; %d of them had not ended by then")))
+		}
+		if t.Unended > 0 {
+			notes = append(notes, fmt.Sprintf("tool %s: could not let go of %d episodes; the first: %s", t.Tool, t.Unended, short(visibleLine(t.Why), 300)))
+		}
+	}
+	return notes
 }
 
 func (s *session) sessionReport() *sessionReport {

@@ -33,6 +33,7 @@ type session struct {
 
 	tasks  taskfile.Report
 	fleet  *fleet
+	actor  *action.Set // nil until episodes are played
 	file   runFile
 	writer *storage.Writer
 	closed bool  // the writer is
@@ -477,6 +478,7 @@ func (s *session) build() (*pipeline, error) {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
 	p.onClose(actor.Close)
+	s.actor = actor
 	scorer, err := s.newScorer()
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
