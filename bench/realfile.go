@@ -54,6 +54,14 @@ func IdentityOf(kind, version, model string, c episode.Capacity) ServerIdentity 
 	return ServerIdentity{kind, version, model, c.ContextTokens, c.KVTokens, c.BlockTokens, c.Sequences}
 }
 
+// String names the server for people.
+func (s ServerIdentity) String() string {
+	if s.Kind == "" {
+		return "a real server"
+	}
+	return strings.Join(strings.Fields(s.Kind+" "+s.Version), " ") + ", model " + s.Model
+}
+
 // Digest is a fingerprint of a workload: of every length, pause and shared prefix.
 func (w Workload) Digest() string {
 	text, err := json.Marshal(w)

@@ -253,7 +253,7 @@ func (r *RealReport) agree() {
 
 // Table writes the report for people, fastest first.
 func (r RealReport) Table(w io.Writer) error {
-	fmt.Fprintf(w, "%s on a real server: %d episodes, %d calls; %d KV tokens in blocks of %d; medians of %s", r.Workload, r.Episodes, r.Calls, r.KVTokens, r.BlockTokens, r.repeatsText())
+	fmt.Fprintf(w, "%s on %s: %d episodes, %d calls; %d KV tokens in blocks of %d; medians of %s", r.Workload, r.Server, r.Episodes, r.Calls, r.KVTokens, r.BlockTokens, r.repeatsText())
 	if r.BestCap != "" {
 		fmt.Fprintf(w, "; best static cap: %s", r.BestCap)
 	}

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -96,8 +97,12 @@ func pageHeader(in *bufio.Reader) (header format.PageHeader, ok bool) {
 
 // located puts the page in front of what a decoder said of a file of ours, where a checksum tells which it is.
 func located(pf *parquet.File, err error) error {
-	if page := brokenPage(pf, pf.Size(), chunksOf(pf)); page != nil {
-		return fmt.Errorf("%w (%w)", page, err)
+	page := brokenPage(pf, pf.Size(), chunksOf(pf))
+	switch {
+	case page == nil:
+		return err
+	case errors.Is(err, parquet.ErrCorrupted): // it says the same, without the page
+		return page
 	}
-	return err
+	return fmt.Errorf("%w (%w)", page, err)
 }

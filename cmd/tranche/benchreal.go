@@ -143,7 +143,7 @@ func (c *benchRealCmd) do(ctx context.Context, a *app) error {
 func (c *benchRealCmd) measurement(e *inference.Endpoint, plan realPlan) bench.Real {
 	return bench.Real{
 		Server: e, Gauge: e, Capacity: e.Capacity(), Workload: plan.load, Policies: plan.policies, Repeats: c.Repeats,
-		GaugeEvery: gaugeEvery, Run: runName(), Seed: c.Seed, TimeScale: c.TimeScale, Build: buildVersion().short(),
+		GaugeEvery: gaugeEvery, Run: runName(), Seed: c.Seed, TimeScale: c.TimeScale, Build: buildVersion().named(),
 		Identity: bench.IdentityOf(string(e.Kind()), e.Version(), e.Model(), e.Capacity()),
 	}
 }
