@@ -2,13 +2,21 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"tranche/episode"
+	"tranche/scheduler"
 )
 
 // aMeasurement is what the files of these tests are of.
@@ -227,4 +235,81 @@ func FuzzRealFile(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// decisions tells when a policy sends which call of a small load, on a server where a call takes a millisecond a token whatever else runs.
+func decisions(t *testing.T, name string) string {
+	t.Helper()
+	named, err := Named([]string{name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := VLLMA().Draw(12, 1)
+	p, err := named[0].New(Told{Seed: 1, Replicas: []scheduler.ReplicaConfig{{Name: "r0", Capacity: episode.Capacity{ContextTokens: 8192, KVTokens: 16512, BlockTokens: 128}}}, Played: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type event struct {
+		at time.Duration
+		do func(now time.Duration)
+	}
+	var events []event
+	var sent strings.Builder
+	running := map[scheduler.Ticket]func(now time.Duration){} // by ticket: how its call ends
+	tickets := scheduler.Ticket(0)
+	var offer func(id string, e Episode, turn int, spans []span, now time.Duration)
+	offer = func(id string, e Episode, turn int, spans []span, now time.Duration) {
+		tickets++
+		ticket, at := tickets, spans[turn]
+		p.Offer(scheduler.Request{Ticket: ticket, Episode: id, Group: e.Group, Prompt: at.prompt, Exact: true, Want: w.MaxNew, MinUseful: 1, GroupSize: 1}, now)
+		running[ticket] = func(now time.Duration) {
+			fmt.Fprintln(&sent, now, id, turn)
+			events = append(events, event{now + time.Duration(at.prompt+at.out)*time.Millisecond, func(now time.Duration) {
+				p.Settle(ticket, Outcome{Generated: at.out, Prompt: at.prompt}, now)
+				if turn == len(spans)-1 {
+					p.Leave(id, now)
+					return
+				}
+				p.Act(id, "tool", now)
+				events = append(events, event{now + e.Turns[turn].Tool, func(now time.Duration) { offer(id, e, turn+1, spans, now) }})
+			}})
+		}
+	}
+	for i, e := range w.Episodes {
+		var spans []span
+		e.calls(func(c span) { spans = append(spans, c) })
+		offer(fmt.Sprint(i), e, 0, spans, 0)
+	}
+	for now := time.Duration(0); ; {
+		launches, _, _ := p.Next(now)
+		for _, l := range launches {
+			running[l.Ticket](now)
+		}
+		if len(events) == 0 {
+			return sent.String()
+		}
+		slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+		next := events[0]
+		events = events[1:]
+		now = next.at
+		next.do(now)
+	}
+}
+
+// Runs of the baselines are kept for later comparison: when one decides otherwise than it did, PoliciesVersion is to be raised and its new
+// decisions noted here.
+func TestPoliciesVersionStandsForWhatBaselinesDecide(t *testing.T) {
+	noted := map[int]map[string]string{
+		1: {"flood": "463634e215a2", "cap-4": "d6a0542b12e5", "cap-8": "cdeb89d52657"},
+	}
+	for name, want := range noted[PoliciesVersion] {
+		made := decisions(t, name)
+		sum := sha256.Sum256([]byte(made))
+		if got := hex.EncodeToString(sum[:6]); got != want {
+			t.Errorf("%s decides otherwise than noted for version %d: %s, not %s\n%s", name, PoliciesVersion, got, want, made[:min(len(made), 400)])
+		}
+	}
+	if len(noted[PoliciesVersion]) == 0 {
+		t.Errorf("nothing is noted for version %d", PoliciesVersion)
+	}
 }

@@ -104,8 +104,11 @@ func (c *benchSchedCmd) do(ctx context.Context, a *app) error {
 func (c *benchSchedCmd) plan() (schedPlan, error) {
 	f := &faults{}
 	var p schedPlan
-	if len(c.Workload) == 0 || len(c.Policy) == 0 {
-		f.add("--workload and --policy: expected a name each; 'list' tells what there is")
+	if len(c.Workload) == 0 {
+		f.add("--workload: expected a name; 'list' tells what there is")
+	}
+	if len(c.Policy) == 0 {
+		f.add("--policy: expected a name; 'list' tells what there is")
 	}
 	for _, name := range c.Workload {
 		item, err := bench.Find(name)

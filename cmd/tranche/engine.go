@@ -176,9 +176,8 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 	cfg.Faults = c.faults(f)
 	c.stepTimes(f, &cfg.Step)
 	c.refuseOdd(f, cfg)
-	if !(c.LengthMean > 0) || !(c.LengthSigma > 0) { // 0 would mean the default
-		f.add("--length-mean and --length-sigma: expected numbers above 0, found %g and %g", c.LengthMean, c.LengthSigma)
-	}
+	aboveZero(f, "--length-mean", c.LengthMean) // 0 would mean the default
+	aboveZero(f, "--length-sigma", c.LengthSigma)
 	checkKeyName(f, "api-key-env", c.APIKeyEnv)
 	if c.APIKeyEnv != "" {
 		cfg.APIKey = os.Getenv(c.APIKeyEnv)
@@ -195,6 +194,12 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 		f.list = append(f.list, flagged(cfg.Validate()))
 	}
 	return cfg, drain, f.err()
+}
+
+func aboveZero(f *faults, flag string, x float64) {
+	if !(x > 0) {
+		f.add("%s: expected a number above 0, found %g", flag, x)
+	}
 }
 
 // refuseOdd names the flags that would do nothing beside others.

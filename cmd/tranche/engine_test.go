@@ -112,7 +112,7 @@ func TestEngineRefusesBadValuesInTheWordsOfItsFlags(t *testing.T) {
 		"--speed is -1":       {"--speed=-1"},
 		"--solve-rate is 2":   {"--solve-rate", "2"},
 		"--length-sigma is 9": {"--length-sigma", "9"},
-		"--length-mean and --length-sigma: expected numbers above 0":                {"--length-mean", "0"},
+		"--length-mean: expected a number above 0, found 0":                         {"--length-mean", "0"},
 		"--shapes is [4 2], must be at least one length":                            {"--batching", "shaped", "--shapes", "4,2"},
 		"--shapes are what --batching shaped pads to; this is --batching static":    {"--batching", "static", "--shapes", "4"},
 		"--machine: expected one of these, found \"tpu\"":                           {"--machine", "tpu"},
