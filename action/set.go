@@ -22,9 +22,13 @@ type Set struct {
 	mu     sync.Mutex
 	offers map[string]*offer   // by the task's own tools; guarded by mu
 	going  map[string]struct{} // ids of actions that have not ended, abandoned ones included; guarded by mu
+	books  map[string]*Trouble // by tool, of those that had any; guarded by mu
 }
 
-var _ episode.Actor = (*Set)(nil)
+var (
+	_ episode.Actor = (*Set)(nil)
+	_ episode.Ender = (*Set)(nil)
+)
 
 // maxOffers bounds the cache of offers. Sets in use have few kinds of task or one a task; the latter gain nothing from it.
 const maxOffers = 1024
@@ -55,7 +59,7 @@ func New(cfg Config, tools ...Tool) (*Set, error) {
 	cfg = cfg.withDefaults()
 	return &Set{
 		cfg: cfg, all: all, pool: workpool.New(cfg.Workers, cfg.Queue),
-		offers: make(map[string]*offer), going: make(map[string]struct{}),
+		offers: make(map[string]*offer), going: make(map[string]struct{}), books: make(map[string]*Trouble),
 	}, nil
 }
 
@@ -95,7 +99,7 @@ func (s *Set) offer(t *episode.Task) (*offer, error) {
 func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action) []episode.Observation {
 	offered, err := s.offer(e.Task)
 	obs := make([]episode.Observation, len(acts))
-	jobs := make([]*workpool.Job[Result], len(acts))
+	jobs := make([]*watched, len(acts))
 	for i, act := range acts {
 		if err != nil {
 			obs[i] = harness(act, err)
@@ -113,7 +117,7 @@ func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action)
 	}
 	for i, j := range jobs {
 		if j != nil {
-			obs[i] = s.observe(acts[i], j.Wait())
+			obs[i] = s.observe(acts[i], s.wait(j))
 		}
 	}
 	return obs
@@ -166,23 +170,19 @@ func (s *Set) claim(id string) bool {
 	return true
 }
 
-func (s *Set) release(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.going, id)
-}
-
 // begin queues one action. What it looks at is copied first: an abandoned run outlives the call of Do.
-func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *workpool.Job[Result] {
+func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *watched {
 	env := Env{Episode: e.ID, Action: act.ID, Turn: act.Turn, Task: e.Task}
 	raw := act.Call.Function.Arguments
-	return workpool.Start(ctx, s.pool, s.cfg.Timeout, func() { s.release(act.ID) }, func(ctx context.Context) (Result, error) {
+	w := &watched{tool: b.tool.Name()}
+	w.job = workpool.Start(ctx, s.pool, s.cfg.Timeout, func() { s.over(w, act.ID) }, func(ctx context.Context) (Result, error) {
 		args, err := checkArgs(raw, b.schemas)
 		if err != nil {
 			return Result{}, err
 		}
 		return b.tool.Run(ctx, args, env)
 	})
+	return w
 }
 
 // Stats says what the pool is doing.
@@ -203,10 +203,10 @@ func (s *Set) Stats() Stats {
 }
 
 // Close tells what runs to stop and waits for it, a quarter of a second at most. Actions that come later are observed as
-// cancelled. The error says how many runs never returned; their goroutines last as long as the process.
+// cancelled. The error says how many runs never returned, and of which tools; their goroutines last as long as the process.
 func (s *Set) Close() error {
 	if n := s.pool.Close(); n > 0 {
-		return fmt.Errorf("closing the tools: %d abandoned runs have not returned (each got %s to stop)", n, workpool.Grace.Round(time.Millisecond))
+		return fmt.Errorf("closing the tools: %d abandoned runs have not returned (%s; each got %s to stop)", n, s.stillGoing(), workpool.Grace.Round(time.Millisecond))
 	}
 	return nil
 }

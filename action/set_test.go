@@ -319,13 +319,16 @@ func TestHungToolIsAbandoned(t *testing.T) {
 		if st := s.Stats(); st.Abandoned != 2 || st.Running != 0 || st.Waiting != 0 {
 			t.Errorf("load %+v", st)
 		}
-		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "2 abandoned runs") {
+		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "2 abandoned runs have not returned (hang 2; ") {
 			t.Errorf("close said %v", err)
 		}
 		close(release)
 		synctest.Wait()
 		if st := s.Stats(); st.Abandoned != 0 {
 			t.Errorf("load at the end %+v", st)
+		}
+		if all := s.Troubles(); len(all) != 1 || all[0] != (Trouble{Tool: "hang", Abandoned: 2}) {
+			t.Errorf("troubles at the end %+v, want two runs of hang that were abandoned and ended since", all)
 		}
 	})
 }

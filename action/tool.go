@@ -12,7 +12,7 @@ import (
 // Tool is one thing a model can call. Its methods are called from many episodes at once.
 //
 // A tool that runs untrusted code, keeps a session or touches files holds its own executor and keys what it keeps by
-// Env.Episode; nothing of that is known here. What such a run needs to tell has its place in Result: exit code, CPU time,
+// Env.Episode; nothing of that is known here, but for its end (see Ender). What such a run needs to tell has its place in Result: exit code, CPU time,
 // limit tier, and bytes that were dropped before they reached this process.
 type Tool interface {
 	// Name is what the model calls it by: letters, digits, _ and -, at most 64.
@@ -25,6 +25,16 @@ type Tool interface {
 	// says that the tool could not do its job: the episode fails and gets no reward. When ctx ended first, a Result
 	// returned within a quarter of a second is still shown to the model as what came before the cut.
 	Run(ctx context.Context, args json.RawMessage, env Env) (Result, error)
+}
+
+// Ender is a Tool that keeps something for an episode between its runs: a session, a sandbox, files.
+type Ender interface {
+	// End lets go of what is kept for an episode; episode is the Env.Episode of its runs. It is called once, when the episode has been
+	// graded, however it ended (done, failed, cancelled), and also for one that was offered the tool and never called it. No run begins
+	// after it, but one that was abandoned may still go on: End should put an end to that too. It is called for many episodes at once, in
+	// the pool of the runs and under their time limit; the row is written after it. An error, or the failure to return in time, is
+	// told in the summary and harms no episode. A process that is killed calls nothing: what has to go then needs an owner outside.
+	End(ctx context.Context, episode string) error
 }
 
 // Env is what a tool may know of where it runs.

@@ -6,7 +6,7 @@
 // aimd.go, primerl.go, thunder.go, walls.go; padded engines: padded.go). Workloads come from traces on disk (traces.go) or from
 // seeded distributions (synthetic.go).
 //
-// The same policies play on a real server, in real time (Real, real.go), and the model's step times are fitted to one (Measure,
+// The same policies play on a real server, in real time (Real, real.go; realfile.go keeps the runs), and the model's step times are fitted to one (Measure,
 // measure.go). What is simulated has the seconds of a linear model of a GPU: ratios between policies carry over, absolute times do
 // not. Open workload.go for what is played, fleet.go for what on, play.go for how.
 package bench

@@ -26,14 +26,36 @@ type Real struct {
 	Policies []Contestant // flood is played in any case
 	// Repeats is how often each policy plays, all policies in turn. Default 1.
 	Repeats int
+	// Had are runs of the same measurement that are there already: they are not played again, and the report is of them too.
+	Had []RealRun
 	// GaugeEvery is how often policies see the server's gauges. Default 5 s, as in a run.
 	GaugeEvery time.Duration
 	// Run names this measurement: no other may have left prefixes in the server under the same name.
 	Run string
 	// Seed decides the prompts and is handed to the policies.
 	Seed uint64
-	// Done is told of each run that ended. May be nil.
-	Done func(policy string, repeat int, r Result)
+	// Done is told of each run that ended, to keep it. An error of it ends the measurement. May be nil.
+	Done func(r RealRun) error
+	// Identity, TimeScale and Build are for the record: who the server is, what share of their time actions last, and which program plays.
+	Identity  ServerIdentity
+	TimeScale float64
+	Build     string
+}
+
+// Measured is what all runs of this measurement have in common.
+func (r Real) Measured() Measured {
+	return Measured{
+		Workload: r.Workload.Name, Seed: r.Seed, Episodes: len(r.Workload.Episodes), Calls: r.Workload.Calls(), TimeScale: r.TimeScale,
+		Digest: r.Workload.Digest(), GaugeSeconds: r.withDefaults().GaugeEvery.Seconds(), Server: r.Identity, Policies: PoliciesVersion,
+	}
+}
+
+func (r Real) withDefaults() Real {
+	r.Repeats = max(r.Repeats, 1)
+	if r.GaugeEvery == 0 {
+		r.GaugeEvery = 5 * time.Second
+	}
+	return r
 }
 
 // Validate reports every fault at once.
@@ -51,35 +73,45 @@ func (r Real) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Play plays every policy Repeats times, in turn, and sums up. When ctx ends, or a call fails, the report holds the runs that were
-// complete by then beside the error: a comparison in which calls failed is none.
+// Play plays every policy Repeats times, in turn, but for what was Had, and sums up. When ctx ends, or a call fails, the report holds
+// the runs that were complete by then beside the error: a comparison in which calls failed is none.
 func (r Real) Play(ctx context.Context) (RealReport, error) {
 	if err := r.Validate(); err != nil {
 		return RealReport{}, err
 	}
-	r.Repeats = max(r.Repeats, 1)
-	if r.GaugeEvery == 0 {
-		r.GaugeEvery = 5 * time.Second
-	}
+	r = r.withDefaults()
 	var err error
 	if r.Policies, err = withFlood(r.Policies); err != nil {
 		return RealReport{}, err
 	}
-	runs := make([][]Result, len(r.Policies))
-	for repeat := range r.Repeats {
-		for k := range r.Policies {
-			i := (k + repeat) % len(r.Policies) // who comes first differs: a server may slow down or warm up
-			got, err := r.run(ctx, r.Policies[i], repeat)
-			if err != nil {
-				return r.report(runs), fmt.Errorf("%s, repeat %d: %w", r.Policies[i].Name, repeat+1, err)
-			}
-			runs[i] = append(runs[i], got)
-			if r.Done != nil {
-				r.Done(r.Policies[i].Name, repeat, got)
-			}
+	runs := slices.Clone(r.Had)
+	for repeat := 1; repeat <= r.Repeats && err == nil; repeat++ {
+		runs, err = r.round(ctx, repeat, runs)
+	}
+	return ReportOf(r.Measured(), runs), err
+}
+
+// round plays every policy that has not played this repeat, and returns all runs there are.
+func (r Real) round(ctx context.Context, repeat int, runs []RealRun) ([]RealRun, error) {
+	for k := range r.Policies {
+		c := r.Policies[(k+repeat-1)%len(r.Policies)] // who comes first differs: a server may slow down or warm up
+		if has(runs, c.Name, repeat) {
+			continue
+		}
+		got, err := r.run(ctx, c, repeat)
+		if err != nil {
+			return runs, fmt.Errorf("%s, repeat %d: %w", c.Name, repeat, err)
+		}
+		run := RealRun{Policy: c.Name, Repeat: repeat, Ended: time.Now().UTC().Truncate(time.Second), Build: r.Build, Result: got}
+		runs = append(runs, run)
+		if r.Done == nil {
+			continue
+		}
+		if err := r.Done(run); err != nil {
+			return runs, err
 		}
 	}
-	return r.report(runs), nil
+	return runs, nil
 }
 
 // tell is what a policy is told.

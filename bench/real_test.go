@@ -187,22 +187,31 @@ func ran(seconds, queried, hits int) Result {
 }
 
 func TestRealReportTakesRatiosRepeatByRepeat(t *testing.T) {
-	policies, err := Named([]string{"flood", "cap-4", "cap-8", "tranche"})
-	if err != nil {
-		t.Fatal(err)
+	var runs []RealRun
+	for _, x := range []struct {
+		policy  string
+		results []Result
+	}{
+		{"flood", []Result{ran(100, 1000, 0), ran(200, 1000, 0), ran(100, 1000, 0)}}, // the machine was slow in the second repeat
+		{"cap-4", []Result{ran(80, 1000, 500), ran(160, 1000, 500), ran(80, 1000, 500)}},
+		{"cap-8", []Result{ran(60, 1000, 400), ran(120, 1000, 400)}},
+		{"tranche", []Result{ran(50, 1000, 450), ran(100, 1000, 450), ran(50, 1000, 450)}},
+	} {
+		for i := range x.results {
+			k := len(x.results) - 1 - i // the order in which they ended is not that of the repeats
+			runs = append(runs, RealRun{Policy: x.policy, Repeat: k + 1, Build: "b", Result: x.results[k]})
+		}
 	}
-	r := Real{Policies: policies, Repeats: 3}.report([][]Result{
-		{ran(100, 1000, 0), ran(200, 1000, 0), ran(100, 1000, 0)}, // the machine was slow in the second repeat
-		{ran(80, 1000, 500), ran(160, 1000, 500), ran(80, 1000, 500)},
-		{ran(60, 1000, 400), ran(120, 1000, 400)},
-		{ran(50, 1000, 450), ran(100, 1000, 450), ran(50, 1000, 450)},
-	})
+	r := ReportOf(Measured{}, runs)
 	got := r.row("tranche")
 	if r.BestCap != "cap-4" || r.row("cap-8").Makespan != 90 {
 		t.Errorf("best cap %s, median of two %g; want cap-4, and the mean of the two", r.BestCap, r.row("cap-8").Makespan)
 	}
 	if got.Speedup != 2 || got.OverBestCap != 1.6 || got.OfLowestCap != 1.1 || got.Makespan != 50 || got.HitRate != 0.45 {
 		t.Errorf("%+v, want twice as fast as flood, 1.6 times as cap-4, 1.1 times its prompt tokens", got)
+	}
+	if got.Least.Makespan != 50 || got.Most.Makespan != 100 || !slices.Equal(got.Makespans, []string{"50.0", "100.0", "50.0"}) {
+		t.Errorf("makespans %v, least %+v, most %+v; want them by repeat, 50 and 100", got.Makespans, got.Least, got.Most)
 	}
 }
 

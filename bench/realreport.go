@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,12 +18,10 @@ import (
 // RealReport is what policies came to on a real server. Figures of a policy are medians over its repeats; ratios are taken repeat by
 // repeat first, as a machine drifts.
 type RealReport struct {
-	Workload    string     `json:"workload"`
-	Episodes    int        `json:"episodes"`
-	Calls       int        `json:"calls"`
+	Measured
 	KVTokens    int        `json:"kv_tokens"`
 	BlockTokens int        `json:"block_tokens"`
-	Repeats     int        `json:"repeats"`
+	Repeats     int        `json:"repeats"`            // of the policy that played most often
 	BestCap     string     `json:"best_cap,omitempty"` // the static cap with the least median makespan
 	Rows        []RealRow  `json:"policies"`
 	Agreement   *Agreement `json:"agreement,omitempty"` // with the simulation, where there is one
@@ -33,14 +32,17 @@ type RealRow struct {
 	Policy string `json:"policy"`
 	Runs   int    `json:"runs"`
 	Figures
+	Least       *Figures `json:"least,omitempty"`                    // of each figure over the runs; absent where there is but one
+	Most        *Figures `json:"most,omitempty"`                     // likewise
 	Speedup     float64  `json:"speedup_over_flood,omitempty"`       // 0 = flood was not played
 	OverBestCap float64  `json:"speedup_over_best_cap,omitempty"`    // 0 = no cap was played
 	OfLowestCap float64  `json:"computed_over_lowest_cap,omitempty"` // computed prompt tokens, relative to what the lowest cap needed
 	LatencyP50  float64  `json:"turn_latency_p50_s"`                 // of calls, from offer to answer
 	Makespans   []string `json:"makespans_s"`                        // of every run, in the order of the repeats
+	Builds      []string `json:"builds"`                             // the programs that played it
 	Simulated   *Figures `json:"simulated,omitempty"`
 
-	results []Result
+	runs []RealRun // by repeat
 }
 
 // Figures are what is compared.
@@ -64,22 +66,21 @@ const (
 	makespanWithin = 0.20
 )
 
-func figuresOf(results []Result) Figures {
-	return Figures{
-		Makespan:    medianOf(results, func(r *Result) float64 { return r.Makespan.Seconds() }),
-		Computed:    medianOf(results, func(r *Result) float64 { return float64(r.Queried - r.Hits) }),
-		HitRate:     medianOf(results, func(r *Result) float64 { return r.HitRate() }),
-		Preemptions: medianOf(results, func(r *Result) float64 { return float64(r.Preemptions) }),
+// figuresOf sums each figure over runs up.
+func figuresOf(results []Result, sum func([]float64) float64) Figures {
+	of := func(figure func(*Result) float64) float64 {
+		all := make([]float64, len(results))
+		for i := range results {
+			all[i] = figure(&results[i])
+		}
+		return sum(all)
 	}
+	return Figures{Makespan: of(seconds), Computed: of(computed), HitRate: of((*Result).HitRate), Preemptions: of(preemptions)}
 }
 
-func medianOf(results []Result, of func(*Result) float64) float64 {
-	var all []float64
-	for i := range results {
-		all = append(all, of(&results[i]))
-	}
-	return median(all)
-}
+func seconds(r *Result) float64     { return r.Makespan.Seconds() }
+func computed(r *Result) float64    { return float64(r.Queried - r.Hits) }
+func preemptions(r *Result) float64 { return float64(r.Preemptions) }
 
 // median of a sample: the mean of the two in the middle where there is no middle one; 0 of none.
 func median(all []float64) float64 {
@@ -91,25 +92,43 @@ func median(all []float64) float64 {
 	return (all[n/2] + all[(n-1)/2]) / 2
 }
 
-// report sums up what was played so far, by policy.
-func (r Real) report(runs [][]Result) RealReport {
-	out := RealReport{
-		Workload: r.Workload.Name, Episodes: len(r.Workload.Episodes), Calls: r.Workload.Calls(), Repeats: r.Repeats,
-		KVTokens: r.Capacity.KVTokens, BlockTokens: r.Capacity.BlockTokens,
+// ReportOf sums up runs of one measurement, by policy in the order in which they first ended.
+func ReportOf(m Measured, runs []RealRun) RealReport {
+	out := RealReport{Measured: m, KVTokens: m.Server.KVTokens, BlockTokens: m.Server.BlockTokens}
+	for _, r := range runs {
+		row := out.row(r.Policy)
+		if row == nil {
+			out.Rows = append(out.Rows, RealRow{Policy: r.Policy})
+			row = &out.Rows[len(out.Rows)-1]
+		}
+		row.runs = append(row.runs, r)
 	}
-	for i, results := range runs {
-		if len(results) == 0 {
-			continue
-		}
-		row := RealRow{Policy: r.Policies[i].Name, Runs: len(results), Figures: figuresOf(results), results: results}
-		row.LatencyP50 = medianOf(results, func(r *Result) float64 { return r.LatencyP50.Seconds() })
-		for _, x := range results {
-			row.Makespans = append(row.Makespans, strconv.FormatFloat(x.Makespan.Seconds(), 'f', 1, 64))
-		}
-		out.Rows = append(out.Rows, row)
+	for i := range out.Rows {
+		out.Rows[i].sum()
+		out.Repeats = max(out.Repeats, out.Rows[i].Runs)
 	}
 	out.conclude()
 	return out
+}
+
+// sum fills in what hangs on this policy's runs alone.
+func (r *RealRow) sum() {
+	slices.SortFunc(r.runs, byRepeat)
+	var results []Result
+	var latency []float64
+	for _, x := range r.runs {
+		results = append(results, x.Result)
+		latency = append(latency, x.Result.LatencyP50.Seconds())
+		r.Makespans = append(r.Makespans, strconv.FormatFloat(x.Result.Makespan.Seconds(), 'f', 1, 64))
+		if !slices.Contains(r.Builds, x.Build) {
+			r.Builds = append(r.Builds, x.Build)
+		}
+	}
+	r.Runs, r.LatencyP50, r.Figures = len(results), median(latency), figuresOf(results, median)
+	if len(results) > 1 {
+		least, most := figuresOf(results, slices.Min[[]float64]), figuresOf(results, slices.Max[[]float64])
+		r.Least, r.Most = &least, &most
+	}
 }
 
 // conclude fills in what compares policies.
@@ -118,7 +137,7 @@ func (r *RealReport) conclude() {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		row.Speedup, row.OverBestCap = row.over(flood, seconds), row.over(best, seconds)
-		if x := row.over(lowest, func(r *Result) float64 { return float64(r.Queried - r.Hits) }); x > 0 {
+		if x := row.over(lowest, computed); x > 0 {
 			row.OfLowestCap = 1 / x
 		}
 	}
@@ -127,16 +146,17 @@ func (r *RealReport) conclude() {
 	}
 }
 
-func seconds(r *Result) float64 { return r.Makespan.Seconds() }
-
 // over is the median over the repeats that both played of another policy's figure divided by this one's; 0 without the other.
 func (r *RealRow) over(other *RealRow, of func(*Result) float64) float64 {
 	if other == nil {
 		return 0
 	}
 	var all []float64
-	for i := range min(len(r.results), len(other.results)) {
-		all = append(all, ratio(of(&other.results[i]), of(&r.results[i])))
+	for i := range r.runs {
+		k, both := slices.BinarySearchFunc(other.runs, r.runs[i], byRepeat)
+		if both {
+			all = append(all, ratio(of(&other.runs[k].Result), of(&r.runs[i].Result)))
+		}
 	}
 	return median(all)
 }
@@ -197,7 +217,7 @@ func (r *RealReport) Beside(w Workload, policies []Contestant, engine enginesim.
 		if err != nil {
 			return fmt.Errorf("simulate %s: %w", r.Rows[i].Policy, err)
 		}
-		f := figuresOf([]Result{got})
+		f := figuresOf([]Result{got}, median)
 		r.Rows[i].Simulated = &f
 	}
 	r.agree()
@@ -233,12 +253,16 @@ func (r *RealReport) agree() {
 
 // Table writes the report for people, fastest first.
 func (r RealReport) Table(w io.Writer) error {
-	fmt.Fprintf(w, "%s on a real server: %d episodes, %d calls; %d KV tokens in blocks of %d; medians of %d repeats", r.Workload, r.Episodes, r.Calls, r.KVTokens, r.BlockTokens, r.Repeats)
+	fmt.Fprintf(w, "%s on %s: %d episodes, %d calls; %d KV tokens in blocks of %d; medians of %s", r.Workload, r.Server, r.Episodes, r.Calls, r.KVTokens, r.BlockTokens, r.repeatsText())
 	if r.BestCap != "" {
 		fmt.Fprintf(w, "; best static cap: %s", r.BestCap)
 	}
 	fmt.Fprintln(w)
-	head := "policy\truns\tmakespan s\tx flood\tx best cap\tcomputed\tx lowest cap\thits\tpreempted\tp50 turn s\t"
+	head := "policy\truns\tmakespan s\t"
+	if r.Repeats > 1 {
+		head += "least - most\t"
+	}
+	head += "x flood\tx best cap\tcomputed\tx lowest cap\thits\tpreempted\tp50 turn s\t"
 	if r.Agreement != nil {
 		head += "simulated: s\tcomputed\thits\tpreempted\t"
 	}
@@ -246,19 +270,70 @@ func (r RealReport) Table(w io.Writer) error {
 	fmt.Fprintln(t, head)
 	rows := slices.SortedStableFunc(slices.Values(r.Rows), func(a, b RealRow) int { return cmp.Compare(a.Makespan, b.Makespan) })
 	for _, x := range rows {
-		line := fmt.Sprintf("%s\t%d\t%.1f\t%s\t%s\t%.0f\t%s\t%.2f\t%.0f\t%.2f\t", x.Policy, x.Runs, x.Makespan, known(x.Speedup), known(x.OverBestCap), x.Computed, known(x.OfLowestCap), x.HitRate, x.Preemptions, x.LatencyP50)
-		if s := x.Simulated; s != nil {
-			line += fmt.Sprintf("%.1f\t%.0f\t%.2f\t%.0f\t", s.Makespan, s.Computed, s.HitRate, s.Preemptions)
-		}
-		fmt.Fprintln(t, line)
+		fmt.Fprintln(t, x.line(r.Repeats > 1))
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
+	}
+	if said := r.buildsText(); said != "" {
+		fmt.Fprintln(w, said)
 	}
 	if a := r.Agreement; a != nil {
 		fmt.Fprintln(w, a)
 	}
 	return nil
+}
+
+// line is a policy's line of the table, with the spread of its makespans where there is a column for it.
+func (r RealRow) line(spread bool) string {
+	line := fmt.Sprintf("%s\t%d\t%.1f\t", r.Policy, r.Runs, r.Makespan)
+	if spread {
+		line += r.spread(func(f *Figures) string { return strconv.FormatFloat(f.Makespan, 'f', 1, 64) }) + "\t"
+	}
+	line += fmt.Sprintf("%s\t%s\t%.0f\t%s\t%.2f\t%.0f", known(r.Speedup), known(r.OverBestCap), r.Computed, known(r.OfLowestCap), r.HitRate, r.Preemptions)
+	if r.Least != nil && r.Least.Preemptions != r.Most.Preemptions { // a median of 0 must not hide them
+		line += " (" + r.spread(func(f *Figures) string { return strconv.FormatFloat(f.Preemptions, 'f', 0, 64) }) + ")"
+	}
+	line += fmt.Sprintf("\t%.2f\t", r.LatencyP50)
+	if s := r.Simulated; s != nil {
+		line += fmt.Sprintf("%.1f\t%.0f\t%.2f\t%.0f\t", s.Makespan, s.Computed, s.HitRate, s.Preemptions)
+	}
+	return line
+}
+
+// spread is a figure's least and most over the runs; "-" of a single run.
+func (r RealRow) spread(of func(*Figures) string) string {
+	if r.Least == nil {
+		return "-"
+	}
+	return of(r.Least) + " - " + of(r.Most)
+}
+
+// repeatsText says how many runs a median is of.
+func (r RealReport) repeatsText() string {
+	for _, x := range r.Rows {
+		if x.Runs != r.Repeats {
+			return fmt.Sprintf("up to %d repeats", r.Repeats)
+		}
+	}
+	return fmt.Sprintf("%d repeats", r.Repeats)
+}
+
+// buildsText names the programs that played, where that was more than one; else "".
+func (r RealReport) buildsText() string {
+	played := map[string][]string{} // policies by builds
+	for _, x := range r.Rows {
+		builds := strings.Join(x.Builds, " and ")
+		played[builds] = append(played[builds], x.Policy)
+	}
+	if len(played) < 2 && !slices.ContainsFunc(r.Rows, func(x RealRow) bool { return len(x.Builds) > 1 }) {
+		return ""
+	}
+	var said []string
+	for _, builds := range slices.Sorted(maps.Keys(played)) {
+		said = append(said, strings.Join(played[builds], ", ")+" by "+builds)
+	}
+	return "played by different builds of this program, at different times: " + strings.Join(said, "; ")
 }
 
 // known is a ratio for people: there is none without the policy it is over.

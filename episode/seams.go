@@ -31,6 +31,13 @@ type Actor interface {
 	Do(ctx context.Context, e *Episode, acts []Action) []Observation
 }
 
+// Ender is an Actor that is to know when it is over with an episode. End is called once for each time an episode is played, on every path,
+// after the last Do has returned and the episode is graded, from many episodes at once. It returns within a bound of its own; the episode
+// is written after it.
+type Ender interface {
+	End(e *Episode)
+}
+
 // Scorer turns a closed episode into numbers. It is called from many episodes at once, reads the episode and does not change
 // it. It returns an error only when it could not be asked at all (ctx done, pool closed); a grader's own failure is a component
 // without a score.

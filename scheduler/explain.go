@@ -20,6 +20,7 @@ const (
 	BoundDown                   // it was dead, had asked to be left alone, or most episodes were waiting to try a failed call again
 	BoundNone                   // calls waited, but none of them could go there
 	BoundBatch                  // it pads: calls waited until the batch that ran had ended, or until the next was full
+	BoundQueue                  // nothing waited here, but calls did in the server's own queue, for what it does not tell
 	bounds
 )
 
@@ -34,7 +35,7 @@ func AllBounds() []Bound {
 
 // String is the name in JSON and tables.
 func (b Bound) String() string {
-	return [...]string{"kv", "sequences", "calls", "episodes", "actions", "tail", "down", "no_work", "batch"}[b]
+	return [...]string{"kv", "sequences", "calls", "episodes", "actions", "tail", "down", "no_work", "batch", "queue"}[b]
 }
 
 // says is what the bound means and what helps; the share of the time goes in front.
@@ -49,6 +50,7 @@ func (b Bound) says() string {
 		"down, asked to be left alone, or with failed calls waiting for another attempt: see the failed attempts and the server's log",
 		"without work it could take: what waited was too long for its context or was waiting for its own endpoint",
 		"bound by padded batches, which end with their longest answer: more rows, answers of like length, a shorter limit on answers or more endpoints help",
+		"with calls in the server's own queue though its KV memory was not full: it does not tell what they waited for; raise its limits (vLLM: --max-num-seqs, --max-num-batched-tokens), lower --concurrency, or add endpoints",
 	}[b]
 }
 
@@ -189,7 +191,7 @@ func (r *replica) serverFull(now, stale Time) (bool, Bound) {
 	case l.Running != nil && r.Capacity.Sequences > 0 && *l.Running >= r.Capacity.Sequences:
 		return true, BoundSequences
 	}
-	return false, 0
+	return true, BoundQueue
 }
 
 // NoMore tells that no episode will come that has not come yet: what is open is the tail.

@@ -27,6 +27,9 @@ func (r *Rollout) Run(ctx context.Context, e *episode.Episode) {
 	r.isolate(e, func() { r.play(ctx, e) })
 	r.Sched.Leave(e.ID)
 	r.isolate(e, func() { r.score(ctx, e) })
+	if x, ok := r.Actor.(episode.Ender); ok {
+		r.isolate(e, func() { x.End(e) })
+	}
 	e.Timing.Total = time.Since(began)
 }
 

@@ -11,3 +11,6 @@ import (
 func lockFile(string) (io.Closer, error) {
 	return nil, errors.New("run directories cannot be locked on this system: " + errors.ErrUnsupported.Error())
 }
+
+// lockHolder knows of none: nobody can take a lock here.
+func lockHolder(string) (process string, held bool) { return "", false }

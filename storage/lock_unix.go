@@ -22,7 +22,10 @@ func lockFile(path string) (io.Closer, error) {
 	if err != nil {
 		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w%s", ErrLocked, holder(f))
+			if pid := holder(f); pid != "" {
+				return nil, fmt.Errorf("%w (process %s)", ErrLocked, pid)
+			}
+			return nil, ErrLocked
 		}
 		return nil, err
 	}
@@ -32,10 +35,22 @@ func lockFile(path string) (io.Closer, error) {
 	return f, nil
 }
 
+// holder is the process that a lock file names; "" where it names none.
 func holder(r io.Reader) string {
 	b, _ := io.ReadAll(io.LimitReader(r, 32))
-	if pid := strings.TrimSpace(string(b)); pid != "" {
-		return " (process " + pid + ")"
+	return strings.TrimSpace(string(b))
+}
+
+// lockHolder says whether a process holds a lock, and which one by its own word. To ask is to hold a shared lock for a moment: who takes
+// the lock in that moment is refused.
+func lockHolder(path string) (process string, held bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", false // no process ever took it
 	}
-	return ""
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+		return "", false
+	}
+	return holder(f), true
 }

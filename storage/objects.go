@@ -75,7 +75,11 @@ func openObjects(f *os.File) (records pqarrow.RecordReader, closeAll func(), err
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkOffsets(in, f); err != nil {
+	chunks, err := checkOffsets(in, f)
+	if err == nil {
+		err = checkPages(f, chunks)
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, in.Close())
 	}
 	arrows, err := pqarrow.NewFileReader(in, pqarrow.ArrowReadProperties{BatchSize: objectRows}, memory.DefaultAllocator)
@@ -89,31 +93,47 @@ func openObjects(f *os.File) (records pqarrow.RecordReader, closeAll func(), err
 	return records, func() { records.Release(); _ = in.Close() }, nil
 }
 
-// checkOffsets demands that every column chunk lies inside the file. The reader opens the columns of a struct in goroutines of
-// its own, where a panic over a negative length cannot be caught.
-func checkOffsets(in *parquetfile.Reader, f *os.File) error {
+// checkPages compares every page with its checksum, where it has one: the decoder does not, and would hand out changed text.
+func checkPages(f *os.File, chunks []chunk) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
+	if err := brokenPage(f, info.Size(), chunks); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return nil
+}
+
+// checkOffsets demands that every column chunk lies inside the file, and lists them. The reader opens the columns of a struct in goroutines of
+// its own, where a panic over a negative length cannot be caught.
+func checkOffsets(in *parquetfile.Reader, f *os.File) ([]chunk, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var all []chunk
 	for g := range in.NumRowGroups() {
 		group := in.MetaData().RowGroup(g)
 		for c := range group.NumColumns() {
-			chunk, err := group.ColumnChunk(c)
+			meta, err := group.ColumnChunk(c)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			start, bytes := chunk.DataPageOffset(), chunk.TotalCompressedSize()
-			if chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0 {
-				start = min(start, chunk.DictionaryPageOffset())
+			start, bytes := meta.DataPageOffset(), meta.TotalCompressedSize()
+			if meta.HasDictionaryPage() && meta.DictionaryPageOffset() > 0 {
+				start = min(start, meta.DictionaryPageOffset())
 			}
 			if start < 0 || bytes < 0 || start > info.Size()-bytes {
-				return fmt.Errorf("%w: column %s of row group %d lies outside the file: %d bytes at byte %d", ErrDamaged,
-					chunk.PathInSchema(), g, bytes, start)
+				return nil, fmt.Errorf("%w: column %s of row group %d lies outside the file: %d bytes at byte %d", ErrDamaged,
+					meta.PathInSchema(), g, bytes, start)
+			}
+			if meta.CryptoMetadata() == nil { // else its pages are no pages to us
+				all = append(all, chunk{meta.PathInSchema().String(), g, start, meta.NumValues()})
 			}
 		}
 	}
-	return nil
+	return all, nil
 }
 
 func nextObjects(records pqarrow.RecordReader) (objects []json.RawMessage, err error) {

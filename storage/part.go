@@ -258,7 +258,7 @@ func eachRow[T any](pf *parquet.File, do func(*T) error) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			return located(pf, err)
 		}
 	}
 }

@@ -381,7 +381,7 @@ func (r *Run) rowAt(path string, n int64) (*Row, error) {
 	}
 	rows := make([]Row, 1)
 	if got, err := readBatch(in, rows); got == 0 {
-		return nil, fmt.Errorf("%w: read row %d of %s: %w", ErrDamaged, n, path, err)
+		return nil, fmt.Errorf("%w: read row %d of %s: %w", ErrDamaged, n, path, located(pf, err))
 	}
 	return &rows[0], nil
 }

@@ -284,6 +284,11 @@ func (w *Writer) replaceJSON(name string, v any) error {
 	return replaceFile(w.fs, filepath.Join(w.cfg.Dir, name), append(b, '\n'))
 }
 
+// Writing says whether a process is writing a run directory now, and which one ("" where it is not known).
+func Writing(dir string) (process string, writing bool) {
+	return lockHolder(filepath.Join(dir, lockName))
+}
+
 // ReadAccount reads what WriteAccount left in a run directory into account; false when there is none.
 func ReadAccount(dir string, account any) (bool, error) {
 	name := filepath.Join(dir, accountName)

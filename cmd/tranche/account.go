@@ -19,6 +19,9 @@ type account struct {
 	CPUShare    float64           `json:"cpu_share"`
 	CoreSeconds float64           `json:"core_s"` // wall time times the processors there were; 0 = not known here
 	Endpoints   []endpointAccount `json:"endpoints"`
+	AsOf        time.Time         `json:"as_of"`          // when it was written; zero in files of older versions
+	Ended       string            `json:"ended"`          // why the last session ended; "" while it plays, and for ever when it was killed
+	Tail        *tailSums         `json:"tail,omitempty"` // what the opt-in rules for the tail did; absent where there were none
 }
 
 // endpointAccount is one endpoint's part. Shares, MeanCalls and Advice follow from the rest.
@@ -58,7 +61,7 @@ func endpointAccountOf(a scheduler.Account) endpointAccount {
 
 // with adds a session to the account of those before it.
 func (a account) with(session []scheduler.Account, wall time.Duration, cpu time.Duration, known bool) account {
-	sum := account{Sessions: a.Sessions + 1, WallSeconds: a.WallSeconds + wall.Seconds(), CPUSeconds: a.CPUSeconds, CoreSeconds: a.CoreSeconds}
+	sum := account{Sessions: a.Sessions + 1, WallSeconds: a.WallSeconds + wall.Seconds(), CPUSeconds: a.CPUSeconds, CoreSeconds: a.CoreSeconds, Tail: a.Tail}
 	if known {
 		sum.CPUSeconds += cpu.Seconds()
 		sum.CoreSeconds += wall.Seconds() * float64(runtime.GOMAXPROCS(0))
@@ -125,7 +128,9 @@ func (b *books) sum() account {
 	if b.name != "" && len(session) == 1 {
 		session[0].Endpoint = b.name
 	}
-	return b.earlier.with(session, time.Since(b.began), cpu-b.cpu, known)
+	sum := b.earlier.with(session, time.Since(b.began), cpu-b.cpu, known)
+	sum.AsOf = time.Now().UTC().Truncate(time.Second)
+	return sum
 }
 
 // Intervals at which an account is written: short at first, for short runs.

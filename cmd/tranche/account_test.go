@@ -46,3 +46,59 @@ func TestAccountTellsOfABusyClient(t *testing.T) {
 		t.Error("a client that used 20 % of its processors complains")
 	}
 }
+
+func TestAccountSaysAsOfWhen(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	cases := []struct {
+		name    string
+		account account
+		running bool
+		state   string
+		when    string
+	}{
+		{"running", account{AsOf: at}, true, "running", "as of 2026-01-02 03:04:05: still running, process 7"},
+		{"gone on with, nothing written yet", account{AsOf: at, Ended: "stopped by ctrl-c"}, true, "running", "as of 2026-01-02 03:04:05: still running, process 7"},
+		{"ended", account{AsOf: at, Ended: "stopped by ctrl-c"}, false, "ended", "as of 2026-01-02 03:04:05: stopped by ctrl-c"},
+		{"killed", account{AsOf: at}, false, "stopped without an end", "as of 2026-01-02 03:04:05: stopped without an end (killed, or the machine went down); what it did after that is not in it"},
+		{"of an older version", account{}, false, "ended", ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			state := c.account.state(c.running)
+			if when := c.account.when(state, "7"); state != c.state || when != c.when {
+				t.Errorf("%q, %q; want %q, %q", state, when, c.state, c.when)
+			}
+		})
+	}
+}
+
+// What the rules for the tail did goes through account.json too; a session without them, or one that was killed, adds nothing.
+func TestTailSumsAddSessions(t *testing.T) {
+	one := &tailSums{
+		Sessions: 1, Kept: 2, Cut: 3, Unbegun: 4, Deferred: 5, KeptTokens: 60, CutTokens: 70, CutUncounted: 1, KeptSeconds: 8, CutSeconds: 9,
+		Hedges: &hedgeReport{1, 2, 3, 4, 5},
+	}
+	if (*tailSums)(nil).plus(nil) != nil || one.plus(nil) != one || (*tailSums)(nil).plus(one) != one {
+		t.Error("nothing is not nothing")
+	}
+	sum := one.plus(one)
+	if want := (tailSums{
+		Sessions: 2, Kept: 4, Cut: 6, Unbegun: 8, Deferred: 10, KeptTokens: 120, CutTokens: 140, CutUncounted: 2, KeptSeconds: 16, CutSeconds: 18,
+		Hedges: &hedgeReport{2, 4, 6, 8, 10},
+	}); *sum.Hedges != *want.Hedges {
+		t.Errorf("hedges %+v, want %+v", *sum.Hedges, *want.Hedges)
+	} else if want.Hedges = sum.Hedges; *sum != want {
+		t.Errorf("%+v, want %+v", *sum, want)
+	}
+	q := sum.report().Quorum
+	if *q.KeptTokens != 30 || *q.CutTokens != 35 || *q.KeptSeconds != 4 || *q.CutSeconds != 3 || q.CutShare != 0.6 {
+		t.Errorf("%+v; want means of 30 and 35 tokens, 4 and 3 seconds, 0.6 cut", *q)
+	}
+	if (*tailSums)(nil).report() != nil || (&tailSums{Sessions: 1}).report() != nil {
+		t.Error("rules that did nothing are reported")
+	}
+	r := report{Account: &account{Sessions: 3, Tail: sum}}
+	if _, sessions := r.tail(); sessions != " (in 2 of 3 sessions: the others were killed or had no such rule)" {
+		t.Errorf("a report of two of three sessions says %q", sessions)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +20,8 @@ import (
 type benchCmd struct {
 	Sched benchSchedCmd `cmd:"" help:"Compare scheduling policies on a simulated fleet, in virtual time."`
 	Real  benchRealCmd  `cmd:"" help:"Compare scheduling policies on a real server, such as vLLM."`
+
+	RealReport benchRealReportCmd `cmd:"" name:"real-report" help:"Print the table of what bench real --out has kept, without the server."`
 }
 
 type benchSchedCmd struct {
@@ -48,8 +49,11 @@ func (benchSchedCmd) Help() string {
 }
 
 func (c *benchCmd) do(ctx context.Context, a *app, verb string) error {
-	if verb == "real" {
+	switch verb {
+	case "real":
 		return c.Real.do(ctx, a)
+	case "real-report":
+		return c.RealReport.do(a)
 	}
 	return c.Sched.do(ctx, a)
 }
@@ -100,8 +104,11 @@ func (c *benchSchedCmd) do(ctx context.Context, a *app) error {
 func (c *benchSchedCmd) plan() (schedPlan, error) {
 	f := &faults{}
 	var p schedPlan
-	if len(c.Workload) == 0 || len(c.Policy) == 0 {
-		f.add("--workload and --policy: expected a name each; 'list' tells what there is")
+	if len(c.Workload) == 0 {
+		f.add("--workload: expected a name; 'list' tells what there is")
+	}
+	if len(c.Policy) == 0 {
+		f.add("--policy: expected a name; 'list' tells what there is")
 	}
 	for _, name := range c.Workload {
 		item, err := bench.Find(name)
@@ -140,12 +147,13 @@ func (c *benchSchedCmd) plan() (schedPlan, error) {
 		f.add("--metrics: expected a time such as 1s, or 0, found %q", c.Metrics)
 	}
 	for _, n := range c.Load {
-		if n < 0 {
-			f.add("--load: expected episodes per replica, 0 for all, found %d", n)
-		}
+		atLeast(f, "--load", n, 0)
 	}
-	if c.Seeds < 1 || c.Episodes < 0 || c.Jobs < 0 || !(c.Told >= 0) {
-		f.add("--seeds must be at least 1, --episodes, --jobs and --told not negative; found %d, %d, %d and %s", c.Seeds, c.Episodes, c.Jobs, strconv.FormatFloat(c.Told, 'g', -1, 64))
+	atLeast(f, "--seeds", c.Seeds, 1)
+	atLeast(f, "--episodes", c.Episodes, 0)
+	atLeast(f, "--jobs", c.Jobs, 0)
+	if !(c.Told >= 0) {
+		f.add("--told: expected 0 or more, found %g", c.Told)
 	}
 	if c.Told != 1 {
 		p.fleet.Told = func(_ int, truth episode.Capacity) episode.Capacity {

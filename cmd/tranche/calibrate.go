@@ -84,8 +84,12 @@ func (calibrateCmd) Help() string {
 }
 
 func (c *calibrateCmd) do(ctx context.Context, a *app) error {
-	if c.StepBudget < 1 || c.MaxSeqs < 1 || c.Repeats < 1 {
-		return withCode(codeUsage, fmt.Errorf("--step-budget, --max-seqs and --repeats must be at least 1, found %d, %d and %d", c.StepBudget, c.MaxSeqs, c.Repeats))
+	f := &faults{}
+	atLeast(f, "--step-budget", c.StepBudget, 1)
+	atLeast(f, "--max-seqs", c.MaxSeqs, 1)
+	atLeast(f, "--repeats", c.Repeats, 1)
+	if err := f.err(); err != nil {
+		return withCode(codeUsage, err)
 	}
 	ctx, stopped, release := cancelOnSignal(ctx, a)
 	defer release()

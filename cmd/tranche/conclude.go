@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 // conclude writes the summary, seals the dataset and turns how the run ended into the exit status.
 func (s *session) conclude(runErr error) error {
 	why := s.ending(runErr)
+	if s.account != nil {
+		s.account.Ended = cmp.Or(why.text, "finished")
+	}
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
@@ -87,7 +91,7 @@ func (s *session) report(ended string) *report {
 	r := &report{
 		State: stateComplete, Ended: ended, RunID: s.file.RunID, Dir: s.dir, Model: joined(modelsOf(&s.set)), Made: "endpoints",
 		Total: s.total(), Left: max(s.total()-settled(s.writer.Counts()), 0), Dataset: d, StdErr: stdError(d.Reward), Files: filesIn(s.dir),
-		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(), program: s.a.program,
+		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(), TailRules: s.set.tailRules(), program: s.a.program,
 	}
 	if r.Left > 0 {
 		r.State, r.Command = stateIncomplete, s.a.program+" resume "+quoted(s.dir)
@@ -98,6 +102,7 @@ func (s *session) report(ended string) *report {
 	if s.fleet != nil {
 		r.Notes = s.fleet.notes()
 	}
+	r.Notes = append(r.Notes, s.toolNotes()...)
 	if r.Account = s.account; r.Account == nil { // nothing was played this time
 		var sums account
 		if ok, err := storage.ReadAccount(s.dir, &sums); ok && err == nil {
@@ -107,10 +112,27 @@ func (s *session) report(ended string) *report {
 	return r
 }
 
+// toolNotes names the tools that did not stop when they were told to, or could not let go of an episode.
+func (s *session) toolNotes() []string {
+	if s.actor == nil {
+		return nil
+	}
+	var notes []string
+	for _, t := range s.actor.Troubles() {
+		if t.Abandoned > 0 {
+			notes = append(notes, fmt.Sprintf("tool %s: %d runs did not stop when told to and were abandoned%s", t.Tool, t.Abandoned, some(t.Going, "; %d of them had not ended by then")))
+		}
+		if t.Unended > 0 {
+			notes = append(notes, fmt.Sprintf("tool %s: could not let go of %d episodes; the first: %s", t.Tool, t.Unended, short(visibleLine(t.Why), 300)))
+		}
+	}
+	return notes
+}
+
 func (s *session) sessionReport() *sessionReport {
 	t := s.totals
 	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Cut: t.Cut,
-		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailReport()}
+		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailSums().report()}
 	if !s.began.IsZero() {
 		v.WallSeconds = time.Since(s.began).Seconds()
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"tranche/episode"
@@ -86,7 +88,7 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	}
 	server, err := engine.Listen(c.Listen)
 	if err != nil {
-		return withCode(codeUsage, err)
+		return c.notServed(err)
 	}
 	if err := c.tell(a, fmt.Sprintf("http://%s/v1", server.Addr()), cfg); err != nil {
 		return errors.Join(err, server.Close(ctx))
@@ -95,6 +97,26 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
 	return closeEngine(ctx, a, server, drain)
+}
+
+// notServed says why there is nothing to listen on. An address that cannot be understood is a wrong flag; one that is taken is not.
+func (c *engineCmd) notServed(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return withCode(codeAddress, fmt.Errorf("--listen %s: the address is taken%s; stop what serves there, or take another port: 0 is any free one", c.Listen, label(", by ", c.holder())))
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EADDRNOTAVAIL):
+		return withCode(codeAddress, fmt.Errorf("--listen %s: %w", c.Listen, err))
+	}
+	return withCode(codeUsage, fmt.Errorf("--listen %s: expected HOST:PORT, such as 127.0.0.1:8000: %w", c.Listen, err))
+}
+
+// holder names who serves at the address; "" when nobody knows.
+func (c *engineCmd) holder() string {
+	address, err := net.ResolveTCPAddr("tcp", c.Listen)
+	if err != nil {
+		return ""
+	}
+	return portHolder(address.Port)
 }
 
 // tell prints where the engine is, for whoever starts it as a part of something.
@@ -153,12 +175,9 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 	cfg.KeepAlive = timeFlag(f, "keep-alive", c.KeepAlive, 1)
 	cfg.Faults = c.faults(f)
 	c.stepTimes(f, &cfg.Step)
-	if len(c.Shapes) > 0 && cfg.Batching != enginesim.Shaped {
-		f.add("--shapes are what --batching shaped pads to; this is --batching %s", c.Batching)
-	}
-	if !(c.LengthMean > 0) || !(c.LengthSigma > 0) { // 0 would mean the default
-		f.add("--length-mean and --length-sigma: expected numbers above 0, found %g and %g", c.LengthMean, c.LengthSigma)
-	}
+	c.refuseOdd(f, cfg)
+	aboveZero(f, "--length-mean", c.LengthMean) // 0 would mean the default
+	aboveZero(f, "--length-sigma", c.LengthSigma)
 	checkKeyName(f, "api-key-env", c.APIKeyEnv)
 	if c.APIKeyEnv != "" {
 		cfg.APIKey = os.Getenv(c.APIKeyEnv)
@@ -170,13 +189,40 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 		if cfg.Answer, err = answersOf(ctx, tasks); err != nil {
 			f.add("--answers: %w", err)
 		}
-	} else if c.Prompt != "" || c.Answer != "" {
-		f.add("--prompt and --answer say how to read --answers; there is none")
 	}
 	if f.err() == nil {
 		f.list = append(f.list, flagged(cfg.Validate()))
 	}
 	return cfg, drain, f.err()
+}
+
+func aboveZero(f *faults, flag string, x float64) {
+	if !(x > 0) {
+		f.add("%s: expected a number above 0, found %g", flag, x)
+	}
+}
+
+// refuseOdd names the flags that would do nothing beside others.
+func (c *engineCmd) refuseOdd(f *faults, cfg enginesim.Config) {
+	padded := cfg.Batching != enginesim.Continuous
+	if len(c.Shapes) > 0 && cfg.Batching != enginesim.Shaped {
+		f.add("--shapes are what --batching shaped pads to; this is --batching %s", c.Batching)
+	}
+	if n := len(c.Shapes); n > 0 && c.Shapes[n-1] > cfg.ContextTokens {
+		f.add("--shapes: %d tokens are more than the longest context, %d (--context)", c.Shapes[n-1], cfg.ContextTokens)
+	}
+	if padded && c.Priority {
+		f.add("--priority is of --batching continuous: a batch that pads takes what has waited longest and preempts nothing; this is --batching %s", c.Batching)
+	}
+	if padded && c.StepBudget != nil {
+		f.add("--step-budget is of --batching continuous: a batch that pads computes all its prompts at once; this is --batching %s", c.Batching)
+	}
+	if len(c.Answers) == 0 && (c.Prompt != "" || c.Answer != "") {
+		f.add("--prompt and --answer say how to read --answers; there is none")
+	}
+	if c.Machine != "" && c.Preset != "" {
+		f.add("--preset and --machine both say what the engine is like; expected one of them")
+	}
 }
 
 // sizes are the machine's, changed by the flags that were given.
@@ -193,12 +239,9 @@ func (c *engineCmd) sizes(f *faults) enginesim.Config {
 	}
 	if c.Preset != "" {
 		p, err := readPreset(c.Preset)
-		switch {
-		case err != nil:
+		if err != nil {
 			f.add("--preset: %w", err)
-		case c.Machine != "":
-			f.add("--preset and --machine both say what the engine is like; expected one of them")
-		default:
+		} else {
 			cfg = p.config()
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestEngineDefaultsAreTheEnginesOwn(t *testing.T) {
 }
 
 func TestEngineFlagsReachTheEngine(t *testing.T) {
-	cfg, err := engineConfig(t, "--machine", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache", "--priority",
+	cfg, err := engineConfig(t, "--machine", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache",
 		"--batching", "shaped", "--shapes", "128,4096", "--max-seqs", "16", "--step-pair", "1.05ns", "--step-base", "2ms", "--keep-alive", "1s", "--strict",
 		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
 		"--fault", "503=0.5,first=3", "--fault", "reset=1,match=a,b=c", "--retry-after", "2s", "--drip-pause", "1ms")
@@ -49,7 +50,7 @@ func TestEngineFlagsReachTheEngine(t *testing.T) {
 	step.Base, step.PerPair = 2e-3, 1.05e-9
 	want := enginesim.Config{
 		Model: "sim", Seed: 1, SolveRate: cfg.SolveRate, ContextTokens: 4096, KVTokens: m.KVTokens, BlockTokens: 32, MaxSeqs: 16, StepBudget: m.StepBudget,
-		NullBlock: true, NoPrefixCache: true, Priority: true, Step: step, Batching: enginesim.Shaped, Shapes: []int{128, 4096}, LengthMean: 50, LengthSigma: 1,
+		NullBlock: true, NoPrefixCache: true, Step: step, Batching: enginesim.Shaped, Shapes: []int{128, 4096}, LengthMean: 50, LengthSigma: 1,
 		KeepAlive: time.Second, Strict: true, HideCached: true, DevRoutes: true, WeightVersion: "v1",
 		Faults: enginesim.Faults{
 			Rules:      []enginesim.FaultRule{{Fault: "503", Rate: 0.5, First: 3}, {Fault: "reset", Rate: 1, Match: "a,b=c"}},
@@ -58,6 +59,48 @@ func TestEngineFlagsReachTheEngine(t *testing.T) {
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+	if cfg, err := engineConfig(t, "--priority", "--step-budget", "4096"); err != nil || !cfg.Priority || cfg.StepBudget != 4096 {
+		t.Errorf("%v, priority %v, step budget %d; want on and 4096", err, cfg.Priority, cfg.StepBudget)
+	}
+}
+
+// Flags that would do nothing beside others are refused, each in one line that names it; both of the pair alone are fine.
+func TestEngineRefusesOddPairs(t *testing.T) {
+	preset := write(t, "small.yaml", "model: tiny\ncontext_tokens: 1024\nkv_tokens: 4096\nblock_tokens: 16\nnull_block: true\nmax_seqs: 8\nstep_budget: 512\n"+
+		"step: {base: 0.001, floor: 0, per_token: 0, per_sequence: 0, per_read: 0, per_pair: 0}\nrequest: 0\n")
+	flag := func(words ...string) []string { return words }
+	for _, c := range []struct {
+		name      string
+		one, with []string
+		want      string
+	}{
+		{"shapes, static", flag("--shapes", "128"), flag("--batching", "static"), "--shapes are what --batching shaped pads to; this is --batching static"},
+		{"shapes, continuous", flag("--shapes", "128"), flag("--batching", "continuous"), "--shapes are what --batching shaped pads to; this is --batching continuous"},
+		{"shapes, context", flag("--batching", "shaped", "--shapes", "128,2048"), flag("--context", "1024"), "--shapes: 2048 tokens are more than the longest context, 1024 (--context)"},
+		{"priority, static", flag("--priority"), flag("--batching", "static"), "--priority is of --batching continuous"},
+		{"priority, shaped", flag("--priority"), flag("--batching", "shaped"), "--priority is of --batching continuous"},
+		{"step budget, static", flag("--step-budget", "4096"), flag("--batching", "static"), "--step-budget is of --batching continuous"},
+		{"step budget, shaped", flag("--step-budget", "4096"), flag("--batching", "shaped"), "--step-budget is of --batching continuous"},
+		{"machine, preset", flag("--machine", "llama-3.1-8b-a100"), flag("--preset", preset), "--preset and --machine both say what the engine is like"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := engineConfig(t, append(slices.Clone(c.one), c.with...)...)
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want one line that begins with %q", err, c.want)
+			}
+			if !strings.HasPrefix(c.name, "shapes, ") || c.one[0] == "--batching" { // shapes are of one kind of batching only
+				if _, err := engineConfig(t, c.one...); err != nil {
+					t.Errorf("%v alone: %v", c.one, err)
+				}
+			}
+			if _, err := engineConfig(t, c.with...); err != nil {
+				t.Errorf("%v alone: %v", c.with, err)
+			}
+		})
+	}
+	if _, err := engineConfig(t, "--batching", "static", "--priority", "--step-budget", "4096", "--shapes", "128", "--answer", "x"); err == nil || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("got %v, want four lines at once", err)
 	}
 }
 
@@ -69,7 +112,7 @@ func TestEngineRefusesBadValuesInTheWordsOfItsFlags(t *testing.T) {
 		"--speed is -1":       {"--speed=-1"},
 		"--solve-rate is 2":   {"--solve-rate", "2"},
 		"--length-sigma is 9": {"--length-sigma", "9"},
-		"--length-mean and --length-sigma: expected numbers above 0":                {"--length-mean", "0"},
+		"--length-mean: expected a number above 0, found 0":                         {"--length-mean", "0"},
 		"--shapes is [4 2], must be at least one length":                            {"--batching", "shaped", "--shapes", "4,2"},
 		"--shapes are what --batching shaped pads to; this is --batching static":    {"--batching", "static", "--shapes", "4"},
 		"--machine: expected one of these, found \"tpu\"":                           {"--machine", "tpu"},

@@ -19,6 +19,7 @@ const (
 	codeRefused  code = 6
 	codeDisk     code = 7
 	codeGaveUp   code = 8
+	codeAddress  code = 9
 	codeInt      code = 130
 	codeTerm     code = 143
 )
@@ -36,9 +37,10 @@ func exitCodes() []codeLine {
 		{codeTasks, "tasks", "a task file is missing, broken or holds a bad row; no request was sent"},
 		{codeEndpoint, "endpoint", "no endpoint is usable: none answered, or the model is not there"},
 		{codePartial, "partial", "the run finished, and some episodes failed: their rows and faults are in failures/"},
-		{codeRefused, "refused", "the run directory is in use, belongs to other settings or tasks, or is no run at all"},
+		{codeRefused, "refused", "the run directory, or the file of a measurement, is in use, belongs to other settings or tasks, or is no run at all"},
 		{codeDisk, "disk", "the dataset could not be read or written; what was written before stays valid"},
 		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share); resume goes on"},
+		{codeAddress, "address", "the address to serve on is taken or cannot be had"},
 		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},
 		{codeTerm, "terminated", "stopped by SIGTERM; resume goes on"},
 	}

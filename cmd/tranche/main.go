@@ -193,6 +193,7 @@ func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
 		}
 	}
 	name, verb, _ := strings.Cut(kctx.Command(), " ")
+	verb, _, _ = strings.Cut(verb, " ") // of "real-report <file>"
 	return &invocation{c, name, verb, given}, false, nil
 }
 
@@ -205,9 +206,42 @@ func (a *app) usageError(args []string, err error) error {
 	}
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		if all := unknownFlags(parse.Context.Selected(), args); len(all) > 1 { // kong stops at the first
+			err = errors.Join(all...)
+		}
 		return fmt.Errorf("%w\n`tranche %s --help` explains every flag", err, parse.Context.Selected().Path())
 	}
 	return fmt.Errorf("%w\n`tranche --help` lists the commands", err)
+}
+
+// unknownFlags names every long flag among args that a command does not know.
+func unknownFlags(command *kong.Node, args []string) []error {
+	var known []string
+	for _, group := range command.AllFlags(false) {
+		for _, flag := range group {
+			known = append(append(known, flag.Name), flag.Aliases...)
+			if flag.Tag.Negatable != "" {
+				known = append(known, "no-"+flag.Name)
+			}
+		}
+	}
+	var all []error
+	for _, arg := range args {
+		if arg == "--" {
+			break
+		}
+		name, _, _ := strings.Cut(arg, "=")
+		name, long := strings.CutPrefix(name, "--")
+		if !long || slices.Contains(known, name) {
+			continue
+		}
+		said := "unknown flag --" + name
+		if near := nearest(name, known); near != "" {
+			said += fmt.Sprintf(", did you mean %q?", "--"+near)
+		}
+		all = append(all, errors.New(said))
+	}
+	return all
 }
 
 func (a *app) parser(c *cli) (*kong.Kong, error) {

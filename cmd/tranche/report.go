@@ -31,13 +31,14 @@ type report struct {
 	Left    int64  `json:"episodes_left"`
 	Command string `json:"resume_with,omitempty"`
 
-	Session *sessionReport  `json:"session,omitempty"` // absent in view
-	Account *account        `json:"account,omitempty"` // what kept more work from the endpoints, over all sessions; absent where nothing was played
-	Dataset storage.Summary `json:"-"`                 // beside it in the document
-	StdErr  *float64        `json:"reward_std_error"`  // of the dataset's mean; null below two scored rows
-	Files   files           `json:"files"`
-	Skipped skippedRows     `json:"input"`
-	Notes   []string        `json:"notes,omitempty"`
+	Session   *sessionReport  `json:"session,omitempty"`    // absent in view
+	TailRules *tailRules      `json:"tail_rules,omitempty"` // absent where all episodes are waited for and no call is hedged
+	Account   *account        `json:"account,omitempty"`    // what kept more work from the endpoints, over all sessions; absent where nothing was played
+	Dataset   storage.Summary `json:"-"`                    // beside it in the document
+	StdErr    *float64        `json:"reward_std_error"`     // of the dataset's mean; null below two scored rows
+	Files     files           `json:"files"`
+	Skipped   skippedRows     `json:"input"`
+	Notes     []string        `json:"notes,omitempty"`
 
 	program string // how to call this program again
 }
@@ -294,9 +295,9 @@ func (r *report) nextText(p *printer) {
 		return
 	}
 	p.line("next:")
-	if r.Left > 0 {
-		p.line("  %s resume %s", r.program, quoted(r.Dir))
-	} else if r.Dataset.Failed > 0 {
+	if r.Command != "" {
+		p.line("  %s", r.Command)
+	} else if r.Left == 0 && r.Dataset.Failed > 0 {
 		p.line("  %s resume %s --retry-failed    # play only the failed episodes again", r.program, quoted(r.Dir))
 	}
 	if r.Dataset.Failed > 0 {

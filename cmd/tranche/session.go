@@ -33,6 +33,7 @@ type session struct {
 
 	tasks  taskfile.Report
 	fleet  *fleet
+	actor  *action.Set // nil until episodes are played
 	file   runFile
 	writer *storage.Writer
 	closed bool  // the writer is
@@ -217,6 +218,9 @@ func (s *session) tellTasks() {
 	}
 	if n := s.tasks.NoAnswer; n > 0 && !s.ungraded() {
 		s.a.notice("%d of %d tasks state no answer: their reward will be null (--reward none says that this is meant)", n, s.tasks.Tasks)
+	}
+	if said := s.set.oversampled(s.tasks.Tasks); said != "" {
+		s.a.notice("%s", said)
 	}
 	for name, n := range s.tasks.Ignored {
 		s.a.notice("field %q in %d rows has no meaning here and is not sent", name, n)
@@ -422,6 +426,7 @@ func (s *session) play(ctx context.Context) error {
 	hide()
 	display.Wait()
 	sum := books.sum() // before the scheduler is closed
+	sum.Tail = books.earlier.Tail.plus(s.tailSums())
 	s.account = &sum
 	if err := line.close(); err != nil {
 		s.a.notice("warning: %v", err)
@@ -473,6 +478,7 @@ func (s *session) build() (*pipeline, error) {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
 	p.onClose(actor.Close)
+	s.actor = actor
 	scorer, err := s.newScorer()
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())

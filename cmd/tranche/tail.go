@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,17 @@ const (
 // drawn is the samples of one draw: what is over-provisioned included.
 func (s *Settings) drawn() int {
 	return max(int(math.Ceil(float64(s.Samples)*s.Oversample-1e-9)), s.Samples)
+}
+
+// oversampled says what --oversample comes to where whole samples make it more than was asked for; else "".
+func (s *Settings) oversampled(tasks int64) string {
+	begun := s.drawn()
+	if begun == s.Samples || float64(begun) < float64(s.Samples)*s.Oversample+1e-9 {
+		return ""
+	}
+	of := tasks * int64(s.Rounds)
+	return fmt.Sprintf("--oversample %g of %d: samples are whole, so %d of each task are begun, %.3g times as many: %d episodes to keep %d",
+		s.Oversample, s.Samples, begun, float64(begun)/float64(s.Samples), of*int64(begun), of*int64(s.Samples))
 }
 
 // cuts says whether the settings end some episodes before they are done.
@@ -98,10 +111,109 @@ func (h *hedges) lose(took time.Duration) {
 	h.wastedTime.Add(int64(took))
 }
 
-// tailReport is what the opt-in rules for the tail did in this invocation.
+// tailReport is what the opt-in rules for the tail did: in this invocation, or in all sessions of a run.
 type tailReport struct {
 	Quorum *quorumReport `json:"quorum,omitempty"`
 	Hedge  *hedgeReport  `json:"hedge,omitempty"`
+}
+
+// tailRules are the rules themselves; in a report where any of them is on.
+type tailRules struct {
+	Begun    int     `json:"samples_begun"` // of each task and round
+	Kept     int     `json:"samples_kept"`
+	Quorum   float64 `json:"quorum"`    // of the run; 1 = all are waited for
+	OnQuorum string  `json:"on_quorum"` // drop, defer
+	Hedge    float64 `json:"hedge"`     // second attempts for each call at most; 0 = none
+}
+
+// tailRules are the settings' rules; nil without any.
+func (s *Settings) tailRules() *tailRules {
+	if !s.cuts() && s.Hedge == 0 {
+		return nil
+	}
+	return &tailRules{s.drawn(), s.Samples, s.Quorum, s.OnQuorum, s.Hedge}
+}
+
+// String tells the rules to a person.
+func (r *tailRules) String() string {
+	var said []string
+	if r.Begun > r.Kept {
+		said = append(said, fmt.Sprintf("%d samples of each task begun, the first %d to end well kept", r.Begun, r.Kept))
+	}
+	if r.Quorum < 1 {
+		said = append(said, fmt.Sprintf("enough when %g %% of the run have ended well", 100*r.Quorum))
+	}
+	if len(said) > 0 && r.OnQuorum == quorumDefer {
+		said = append(said, "what is cut is played again at the end")
+	} else if len(said) > 0 {
+		said = append(said, "what is cut is dropped")
+	}
+	if r.Hedge > 0 {
+		said = append(said, fmt.Sprintf("at most %g second attempts for each call", r.Hedge))
+	}
+	return strings.Join(said, "; ")
+}
+
+// tailSums is what the rules did, to be added up over sessions: account.json holds it. Of a session that was killed it holds nothing.
+type tailSums struct {
+	Sessions int   `json:"sessions"`
+	Kept     int64 `json:"kept"`
+	Cut      int64 `json:"cut"`
+	Unbegun  int64 `json:"cut_before_begin"`
+	Deferred int64 `json:"deferred"`
+
+	KeptTokens    int64   `json:"kept_tokens"`
+	CutTokens     int64   `json:"cut_tokens"`
+	KeptUncounted int64   `json:"kept_uncounted"`
+	CutUncounted  int64   `json:"cut_uncounted"`
+	KeptSeconds   float64 `json:"kept_s"`
+	CutSeconds    float64 `json:"cut_s"`
+
+	Hedges *hedgeReport `json:"hedges,omitempty"` // absent without hedging
+}
+
+// tailSums are this invocation's; nil where no rule is on.
+func (s *session) tailSums() *tailSums {
+	if s.set.tailRules() == nil {
+		return nil
+	}
+	b := s.totals.Bias
+	t := &tailSums{
+		Sessions: 1, Kept: b.Kept, Cut: b.Cut, Unbegun: b.Unbegun, Deferred: b.Deferred, KeptTokens: b.KeptTokens, CutTokens: b.CutTokens,
+		KeptUncounted: b.KeptUncounted, CutUncounted: b.CutUncounted, KeptSeconds: b.KeptTime.Seconds(), CutSeconds: b.CutTime.Seconds(),
+	}
+	if s.set.Hedge > 0 {
+		h := &s.hedges
+		t.Hedges = &hedgeReport{h.launched.Load(), h.won.Load(), h.lost.Load(), h.wasted.Load(), time.Duration(h.wastedTime.Load()).Seconds()}
+	}
+	return t
+}
+
+// plus is both together; nil stands for nothing.
+func (t *tailSums) plus(o *tailSums) *tailSums {
+	if t == nil || o == nil {
+		return cmp.Or(t, o)
+	}
+	sum := *t
+	sum.Sessions += o.Sessions
+	sum.Kept, sum.Cut, sum.Unbegun, sum.Deferred = t.Kept+o.Kept, t.Cut+o.Cut, t.Unbegun+o.Unbegun, t.Deferred+o.Deferred
+	sum.KeptTokens, sum.CutTokens = t.KeptTokens+o.KeptTokens, t.CutTokens+o.CutTokens
+	sum.KeptUncounted, sum.CutUncounted = t.KeptUncounted+o.KeptUncounted, t.CutUncounted+o.CutUncounted
+	sum.KeptSeconds, sum.CutSeconds = t.KeptSeconds+o.KeptSeconds, t.CutSeconds+o.CutSeconds
+	sum.Hedges = t.Hedges.plus(o.Hedges)
+	return &sum
+}
+
+// report is what a person is told; nil where the rules did nothing.
+func (t *tailSums) report() *tailReport {
+	if t == nil || t.Kept+t.Cut+t.Unbegun == 0 && t.Hedges == nil {
+		return nil
+	}
+	r := &tailReport{Hedge: t.Hedges}
+	if t.Kept+t.Cut+t.Unbegun > 0 {
+		r.Quorum = t.quorum()
+	}
+	return r
 }
 
 // quorumReport compares what was kept with what was cut: the cut ones are of the long ones.
@@ -125,22 +237,14 @@ type hedgeReport struct {
 	WastedSeconds float64 `json:"wasted_seconds"` // their time
 }
 
-func (s *session) tailReport() *tailReport {
-	t := &tailReport{}
-	if b := s.totals.Bias; b.Kept+b.Cut+b.Unbegun > 0 {
-		t.Quorum = quorumReportOf(b)
+func (h *hedgeReport) plus(o *hedgeReport) *hedgeReport {
+	if h == nil || o == nil {
+		return cmp.Or(h, o)
 	}
-	if s.set.Hedge > 0 {
-		h := &s.hedges
-		t.Hedge = &hedgeReport{h.launched.Load(), h.won.Load(), h.lost.Load(), h.wasted.Load(), time.Duration(h.wastedTime.Load()).Seconds()}
-	}
-	if t.Quorum == nil && t.Hedge == nil {
-		return nil
-	}
-	return t
+	return &hedgeReport{h.Launched + o.Launched, h.Won + o.Won, h.Lost + o.Lost, h.WastedTokens + o.WastedTokens, h.WastedSeconds + o.WastedSeconds}
 }
 
-func quorumReportOf(b scheduler.Bias) *quorumReport {
+func (t *tailSums) quorum() *quorumReport {
 	mean := func(sum float64, n int64) *float64 {
 		if n == 0 {
 			return nil
@@ -149,31 +253,49 @@ func quorumReportOf(b scheduler.Bias) *quorumReport {
 		return &m
 	}
 	q := &quorumReport{
-		Kept: b.Kept, Cut: b.Cut, Unbegun: b.Unbegun, Deferred: b.Deferred, CutTokens: mean(float64(b.CutTokens), b.Cut-b.CutUncounted),
-		KeptSeconds: mean(b.KeptTime.Seconds(), b.Kept), CutSeconds: mean(b.CutTime.Seconds(), b.Cut),
+		Kept: t.Kept, Cut: t.Cut, Unbegun: t.Unbegun, Deferred: t.Deferred, CutTokens: mean(float64(t.CutTokens), t.Cut-t.CutUncounted),
+		KeptSeconds: mean(t.KeptSeconds, t.Kept), CutSeconds: mean(t.CutSeconds, t.Cut),
 	}
-	if n := b.Kept + b.Cut; n > 0 {
-		q.CutShare = float64(b.Cut) / float64(n)
+	if n := t.Kept + t.Cut; n > 0 {
+		q.CutShare = float64(t.Cut) / float64(n)
 	}
-	if b.KeptUncounted == 0 {
-		q.KeptTokens = mean(float64(b.KeptTokens), b.Kept)
+	if t.KeptUncounted == 0 {
+		q.KeptTokens = mean(float64(t.KeptTokens), t.Kept)
 	}
 	return q
 }
 
+// tail is what the rules did: this time, or where nothing was played this time, in all sessions whose end is known.
+func (r *report) tail() (did *tailReport, sessions string) {
+	switch a := r.Account; {
+	case r.Session != nil && r.Session.Tail != nil:
+		return r.Session.Tail, ""
+	case a == nil || a.Tail == nil:
+		return nil, ""
+	case a.Tail.Sessions < a.Sessions:
+		return a.Tail.report(), fmt.Sprintf(" (in %d of %s: the others were killed or had no such rule)", a.Tail.Sessions, sessionsText(a.Sessions))
+	default:
+		return a.Tail.report(), ""
+	}
+}
+
 func (r *report) tailText(p *printer) {
-	if r.Session == nil || r.Session.Tail == nil {
+	if r.TailRules != nil {
+		p.line("  rules      %s", r.TailRules)
+	}
+	did, sessions := r.tail()
+	if did == nil {
 		return
 	}
-	if q := r.Session.Tail.Quorum; q != nil {
-		p.line("  quorum     %d kept, %d cut (%.1f%% of those begun), %d cut before they began; %d of the cut played again", q.Kept, q.Cut, 100*q.CutShare, q.Unbegun, q.Deferred)
+	if q := did.Quorum; q != nil {
+		p.line("  quorum     %d kept, %d cut (%.1f%% of those begun), %d cut before they began; %d of the cut played again%s", q.Kept, q.Cut, 100*q.CutShare, q.Unbegun, q.Deferred, sessions)
 		if q.Deferred < q.Cut+q.Unbegun {
 			p.line("  bias       kept: %s, %s an episode; cut so far: %s, %s: those cut were still going on, so what is kept is of the short ones",
 				tokensMean(q.KeptTokens), secondsMean(q.KeptSeconds), tokensMean(q.CutTokens), secondsMean(q.CutSeconds))
 		}
 	}
-	if h := r.Session.Tail.Hedge; h != nil {
-		p.line("  hedging    %d second attempts, %d of them answered first; %d attempts for nothing, %s and %d known tokens", h.Launched, h.Won, h.Lost, seconds(h.WastedSeconds), h.WastedTokens)
+	if h := did.Hedge; h != nil {
+		p.line("  hedging    %d second attempts, %d of them answered first; %d attempts for nothing, %s and %d known tokens%s", h.Launched, h.Won, h.Lost, seconds(h.WastedSeconds), h.WastedTokens, sessions)
 	}
 }
 

@@ -41,3 +41,23 @@ func TestHedgingAnswersWhatHangs(t *testing.T) {
 		t.Errorf("hedging: %+v, a call hung: %v", h, hung.Load())
 	}
 }
+
+func TestOversamplingSaysWhatItComesTo(t *testing.T) {
+	for _, c := range []struct {
+		samples    int
+		oversample float64
+		want       string
+	}{
+		{1, 1, ""},
+		{4, 1.25, ""}, // exactly 5
+		{10, 1.1, ""}, // exactly 11, but for rounding
+		{1, 1.25, "--oversample 1.25 of 1: samples are whole, so 2 of each task are begun, 2 times as many: 12 episodes to keep 6"},
+		{3, 1.1, "--oversample 1.1 of 3: samples are whole, so 4 of each task are begun, 1.33 times as many: 24 episodes to keep 18"},
+	} {
+		s := defaults()
+		s.Samples, s.Oversample, s.Rounds = c.samples, c.oversample, 2
+		if got := s.oversampled(3); got != c.want {
+			t.Errorf("%d samples times %g: %q, want %q", c.samples, c.oversample, got, c.want)
+		}
+	}
+}

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 )
@@ -42,6 +46,34 @@ func (v version) String() string {
 		dirty = " (modified)"
 	}
 	return fmt.Sprintf("tranche %s\ncommit   %s%s\ngo       %s\nplatform %s\n", v.Version, v.Commit, dirty, v.Go, v.Platform)
+}
+
+// named is one line for a record that has to tell two builds apart. A tree with uncommitted changes has one version for all of them, so the
+// program itself is named too.
+func (v version) named() string {
+	text := v.Version
+	if text == "(devel)" {
+		text = "commit " + v.Commit
+	}
+	return text + label(", binary ", binaryDigest())
+}
+
+// binaryDigest is a fingerprint of the running program; "" where its file cannot be read.
+func binaryDigest() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12]
 }
 
 type versionCmd struct {

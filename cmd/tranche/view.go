@@ -107,6 +107,7 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 		return r, nil
 	}
 	s := &file.Settings
+	r.TailRules = s.tailRules()
 	r.RunID, r.Model = file.RunID, joined(slices.Compact(modelsOf(s)))
 	r.Total = file.TasksCount * int64(s.drawn()) * int64(s.Rounds)
 	r.Left = max(r.Total-sum.Rows, 0)
@@ -117,6 +118,9 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 		r.State = stateComplete
 	} else {
 		r.Command = a.program + " resume " + quoted(c.Dir)
+	}
+	if process, running := storage.Writing(c.Dir); running && r.Left > 0 {
+		r.Ended, r.Command = "still running"+label(", process ", process), "" // nothing to be resumed
 	}
 	return r, nil
 }

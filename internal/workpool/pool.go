@@ -66,6 +66,8 @@ type End[T any] struct {
 	Err      error
 	Panicked string // what it panicked with, and where
 	Wall     time.Duration
+	// Abandoned work did not return within its grace and goes on.
+	Abandoned bool
 }
 
 // Job is one run on its way.
@@ -161,7 +163,7 @@ func (j *Job[T]) run() {
 	}
 }
 
-// watch starts the work and returns its end, or an empty end when it outlives ctx by more than the grace.
+// watch starts the work and returns its end, or an abandoned end when it outlives ctx by more than the grace.
 func (j *Job[T]) watch(ctx context.Context) End[T] {
 	ends := make(chan End[T], 1)
 	var over atomic.Bool // set by whoever comes first: the work when it ends, the worker when it gives up
@@ -197,7 +199,7 @@ func (j *Job[T]) watch(ctx context.Context) End[T] {
 		j.pool.lost.Add(-1)
 		return <-ends
 	}
-	return End[T]{}
+	return End[T]{Abandoned: true}
 }
 
 // panicPlace names the line that panicked, " at file.go:12"; called while recovering.
