@@ -60,6 +60,8 @@ type Config struct {
 
 	// Capacity overrides what the server says, field by field. 0 keeps the server's figure.
 	Capacity episode.Capacity
+	// Capabilities overrides what the probe finds, by the names of the fields in a record: {"token-ids-in": false}. Default: nothing.
+	Capabilities map[string]json.RawMessage
 }
 
 // Defaults of Config.
@@ -95,6 +97,9 @@ func (c Config) Validate() error {
 	}
 	if strings.ContainsAny(c.APIKey, "\r\n\x00") {
 		add("the API key holds a line break; check how its environment variable was set")
+	}
+	if err := new(Capabilities).override(c.Capabilities); err != nil {
+		faults = append(faults, err)
 	}
 	if err := checkExtra(c.ExtraBody); err != nil {
 		add("ExtraBody: %w", err)

@@ -131,7 +131,7 @@ func cannotCount(k Kind, status int) bool {
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return true
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnauthorized, http.StatusForbidden:
-		return k == KindGeneric
+		return !k.familiar()
 	}
 	return false
 }

@@ -15,13 +15,31 @@ type Kind string
 
 // Kinds of servers.
 const (
-	KindVLLM    Kind = "vllm"
-	KindSGLang  Kind = "sglang"
-	KindLlama   Kind = "llama-server"
-	KindOllama  Kind = "ollama"
-	KindSim     Kind = "tranche-sim"
-	KindGeneric Kind = "generic" // anything else that speaks chat completions
+	KindVLLM     Kind = "vllm"
+	KindSGLang   Kind = "sglang"
+	KindLlama    Kind = "llama-server"
+	KindOllama   Kind = "ollama"
+	KindTensorRT Kind = "tensorrt-llm"
+	KindLMDeploy Kind = "lmdeploy"
+	KindTGI      Kind = "tgi"
+	KindOpenAI   Kind = "openai"
+	KindProxy    Kind = "litellm" // a proxy: what stands behind it, and what it lets through, only answers show
+	KindSim      Kind = "tranche-sim"
+	KindGeneric  Kind = "generic" // anything else that speaks chat completions
 )
+
+func kinds() []Kind {
+	return []Kind{KindVLLM, KindSGLang, KindLlama, KindOllama, KindTensorRT, KindLMDeploy, KindTGI, KindOpenAI, KindProxy, KindSim, KindGeneric}
+}
+
+// familiar reports whether this package knows the routes of a kind; of any other a refusal may mean that it lacks the route.
+func (k Kind) familiar() bool {
+	switch k {
+	case KindVLLM, KindSGLang, KindLlama, KindOllama, KindSim:
+		return true
+	}
+	return false
+}
 
 // checksModel reports whether this kind refuses a model name it does not list.
 func (k Kind) checksModel() bool { return k == KindVLLM || k == KindSim || k == KindOllama }
@@ -69,7 +87,7 @@ func ownFields(k Kind, stream bool, s *episode.Sampling) []ownField {
 	}
 	if s.TokenIDs {
 		switch k {
-		case KindVLLM, KindSim, KindGeneric:
+		case KindVLLM, KindSim, KindGeneric, KindProxy, KindLMDeploy, KindTGI:
 			add("return_token_ids", true)
 		case KindSGLang:
 			add("return_prompt_token_ids", true)

@@ -31,7 +31,8 @@ type Endpoint struct {
 	deflaters deflaters
 
 	dialect    atomic.Pointer[dialect]
-	noTokenize atomic.Bool // the server has no way to count a prompt
+	caps       atomic.Pointer[Capabilities] // replaced by Probe, Recheck and Adopt
+	noTokenize atomic.Bool                  // the server has no way to count a prompt
 
 	mu    sync.Mutex // guards notes, and is held while the dialect is replaced
 	notes []string
@@ -392,23 +393,40 @@ const postTimeout = 30 * time.Second
 // ask sends a small request and returns status and body. Its errors name what was asked. All such requests may be
 // repeated, and net/http does so when a kept connection turns out to be closed.
 func (e *Endpoint) ask(ctx context.Context, method, to string, body []byte) (int, []byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	s := e.exchange(ctx, method, to, body, postTimeout)
+	return s.status, s.body, s.err
+}
+
+// said is the answer to a small request.
+type said struct {
+	label  string // method and path
+	status int
+	header http.Header
+	body   []byte
+	err    error // no whole answer came
+}
+
+func (e *Endpoint) exchange(ctx context.Context, method, to string, body []byte, within time.Duration) said {
+	s := said{label: method + " " + pathOf(to)}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	req, err := e.newRequest(ctx, method, to, body)
 	if err != nil {
-		return 0, nil, err
+		s.err = err
+		return s
 	}
 	req.Header["Idempotency-Key"] = []string{} // tells net/http; an empty list is not sent
 	resp, err := e.transport.RoundTrip(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%s %s: %w", method, pathOf(to), err)
+		s.err = fmt.Errorf("%s: %w", s.label, err)
+		return s
 	}
 	defer resp.Body.Close()
-	raw, err := readAll(&limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength)
-	if err != nil {
-		return resp.StatusCode, nil, fmt.Errorf("%s %s: read the answer: %w", method, pathOf(to), err)
+	s.status, s.header = resp.StatusCode, resp.Header
+	if s.body, err = readAll(&limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength); err != nil {
+		s.body, s.err = nil, fmt.Errorf("%s: read the answer: %w", s.label, err)
 	}
-	return resp.StatusCode, raw, nil
+	return s
 }
 
 func pathOf(to string) string {

@@ -35,18 +35,6 @@ func (e *Endpoint) Load(ctx context.Context) (episode.Load, error) {
 	return l, nil
 }
 
-// metricsText returns /metrics, and whether it is Prometheus text with a name we know.
-func (e *Endpoint) metricsText(ctx context.Context) (string, bool) {
-	status, raw, err := e.ask(ctx, http.MethodGet, e.address.root+"/metrics", nil)
-	if err != nil || status != http.StatusOK {
-		return "", false
-	}
-	text := string(raw)
-	var l episode.Load
-	readLoad(&l, parseMetrics(text))
-	return text, l.Running != nil || l.Waiting != nil || l.KVUsed != nil || l.GeneratedTokens != nil
-}
-
 type sglangLoads struct {
 	Loads []struct {
 		Running    int     `json:"num_running_reqs"`

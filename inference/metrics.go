@@ -137,6 +137,40 @@ func readLoad(l *episode.Load, samples []sample) {
 	}
 }
 
+// figureNames lists which load figures are among the samples, for people.
+func figureNames(samples []sample) []string {
+	var found []string
+	for _, f := range [...]struct {
+		name string
+		of   aliases
+	}{
+		{"running", runningNames}, {"waiting", waitingNames}, {"kv used", kvUsedNames}, {"preemptions", preemptNames}, {"prefix queries", queryNames},
+		{"prefix hits", hitNames}, {"prompt tokens", promptNames}, {"cached tokens", cachedNames}, {"computed tokens", computedNames}, {"generated tokens", generatedNames},
+	} {
+		if _, n := f.of.sum(samples); n > 0 {
+			found = append(found, f.name)
+		}
+	}
+	return found
+}
+
+// hasLoad reports whether the samples tell anything of a server's load.
+func hasLoad(samples []sample) bool {
+	var l episode.Load
+	readLoad(&l, samples)
+	return l.Running != nil || l.Waiting != nil || l.KVUsed != nil || l.GeneratedTokens != nil
+}
+
+// prefixCaching is what vLLM says of its prefix cache; ok is false when it says nothing.
+func prefixCaching(samples []sample) (on, ok bool) {
+	for _, s := range samples {
+		if v := s.labels["enable_prefix_caching"]; s.name == "vllm:cache_config_info" && v != "" {
+			return v == "True", true
+		}
+	}
+	return false, false
+}
+
 // sum adds up the samples of the first alias that has any. Ranks that share one model's work (tensor and pipeline
 // parallel) report the same figures; only their first counts.
 func (a aliases) sum(samples []sample) (sum float64, n int) {

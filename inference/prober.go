@@ -1,0 +1,138 @@
+package inference
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MostCalls is how many requests a probe sends to one server at most, those of Open included.
+const MostCalls = 12
+
+// errNoCalls is why a question was not asked.
+var errNoCalls = fmt.Errorf("not asked: a probe sends at most %d requests", MostCalls)
+
+// prober asks one server and keeps what it learned. It sends in rounds: what is independent goes out at once, and the answers
+// are read one after the other when all are there.
+type prober struct {
+	e       *Endpoint
+	caps    Capabilities
+	limit   time.Duration   // of one request
+	got     map[string]said // answers of GET routes
+	sources string          // where the capacity is from
+	metrics bool            // GET /metrics has figures we know
+	loads   bool            // GET /v1/loads answers
+
+	finds // of Probe
+}
+
+func newProber(e *Endpoint, limit time.Duration) *prober {
+	return &prober{e: e, caps: newCapabilities(e.cfg.Name, e.cfg.BaseURL), limit: limit, got: map[string]said{}}
+}
+
+// question is one request of a round, and what reads its answer.
+type asking struct {
+	method, to string
+	body       []byte
+	read       func(said)
+}
+
+// round sends these requests at once, as far as there are calls left, the first ones first.
+func (p *prober) round(ctx context.Context, list ...asking) {
+	answers := make([]said, len(list))
+	var all sync.WaitGroup
+	for i, a := range list {
+		if p.caps.Calls >= MostCalls {
+			answers[i] = said{label: a.method + " " + pathOf(a.to), err: errNoCalls}
+			continue
+		}
+		p.caps.Calls++
+		all.Go(func() { answers[i] = p.e.exchange(ctx, a.method, a.to, a.body, p.limit) })
+	}
+	all.Wait()
+	p.caps.Taken = time.Now()
+	for i, a := range list {
+		answers[i].body = p.e.redact(answers[i].body)
+		a.read(answers[i])
+	}
+}
+
+// get asks one GET route.
+func (p *prober) get(ctx context.Context, to string) (answer said) {
+	p.round(ctx, asking{http.MethodGet, to, nil, func(s said) { answer = s }})
+	return answer
+}
+
+// getAll asks those of the routes that were not asked yet.
+func (p *prober) getAll(ctx context.Context, routes ...string) {
+	var list []asking
+	for _, r := range routes {
+		if _, asked := p.got[r]; !asked {
+			list = append(list, asking{http.MethodGet, p.e.at(r), nil, func(s said) { p.got[r] = s }})
+		}
+	}
+	p.round(ctx, list...)
+}
+
+// at is the whole address of a route.
+func (e *Endpoint) at(route string) string {
+	if behind, ok := strings.CutPrefix(route, "/v1/"); ok {
+		return e.address.api + "/" + behind
+	}
+	return e.address.root + route
+}
+
+// read decodes what a GET route said; false means that the server does not have it in this form.
+func (p *prober) read(route string, v any) bool {
+	s, asked := p.got[route]
+	return asked && s.ok() && json.Unmarshal(s.body, v) == nil
+}
+
+func (s said) ok() bool { return s.err == nil && s.status == http.StatusOK }
+
+// why says in few words why an answer tells nothing.
+func (s said) why() string {
+	switch {
+	case errors.Is(s.err, errNoCalls):
+		return errNoCalls.Error()
+	case errors.Is(s.err, context.DeadlineExceeded):
+		return "no answer in time"
+	case s.err != nil:
+		return clip(strings.TrimPrefix(s.err.Error(), s.label+": "), 120)
+	case s.status != http.StatusOK:
+		if m := readRefusal(s.body).Message; m != "" {
+			return fmt.Sprintf("HTTP %d: %s", s.status, clip(m, 120))
+		}
+		return fmt.Sprintf("HTTP %d", s.status)
+	}
+	return "the answer does not hold it"
+}
+
+// absent reports whether the server said that it has no such route, or not for us.
+func (s said) absent() bool {
+	switch s.status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusForbidden, http.StatusGone:
+		return s.err == nil
+	}
+	return false
+}
+
+// refused reports whether the server took the route and not this request.
+func (s said) refused() bool {
+	return s.err == nil && (s.status == http.StatusBadRequest || s.status == http.StatusUnprocessableEntity)
+}
+
+// refusedPrompt reports a refusal that is about the form of the prompt.
+func (s said) refusedPrompt() bool {
+	said := readRefusal(s.body)
+	about := strings.ToLower(said.Message)
+	if said.Param != nil {
+		about += " " + *said.Param
+	}
+	return s.refused() && (strings.Contains(about, "prompt") || strings.Contains(about, "string") || strings.Contains(about, "token") || strings.Contains(about, "input"))
+}
