@@ -305,6 +305,9 @@ func newCapabilities(name, url string) Capabilities {
 	return c
 }
 
+// CheckOverrides says what is wrong with values that are to override what a probe finds (Config.Capabilities).
+func CheckOverrides(by map[string]json.RawMessage) error { return new(Capabilities).override(by) }
+
 // notOverridden are the facts that have settings of their own.
 var notOverridden = map[string]string{"model": "the endpoint's model setting names it"}
 

@@ -98,7 +98,7 @@ func (c Config) Validate() error {
 	if strings.ContainsAny(c.APIKey, "\r\n\x00") {
 		add("the API key holds a line break; check how its environment variable was set")
 	}
-	if err := new(Capabilities).override(c.Capabilities); err != nil {
+	if err := CheckOverrides(c.Capabilities); err != nil {
 		faults = append(faults, err)
 	}
 	if err := checkExtra(c.ExtraBody); err != nil {

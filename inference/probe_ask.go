@@ -202,7 +202,15 @@ func bodyOf(fields map[string]any) []byte {
 	return b
 }
 
+// post is one POST request. The endpoint's own extra fields go to the routes of OpenAI's interface, as they do in calls.
 func (p *prober) post(route string, fields map[string]any, read func(said)) asking {
+	if strings.HasPrefix(route, "/v1/") {
+		for name, v := range p.e.cfg.ExtraBody {
+			if _, ours := fields[name]; !ours && name != fieldMaxTokens && name != fieldMaxCompletionTokens {
+				fields[name] = v
+			}
+		}
+	}
 	return asking{http.MethodPost, p.e.at(route), bodyOf(fields), read}
 }
 

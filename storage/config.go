@@ -103,6 +103,7 @@ const (
 	manifestName     = "manifest.json"
 	summaryName      = "summary.json"
 	accountName      = "account.json"
+	endpointsDir     = "endpoints"
 	lockName         = ".lock"
 	partsDir         = "parts"
 	failuresDir      = "failures"

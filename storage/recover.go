@@ -64,7 +64,7 @@ func prepareDir(fsys fileSystem, dir string) error {
 
 // strayEntry names something that a run without a manifest cannot hold; "" when there is nothing such.
 func strayEntry(entries []fs.DirEntry) string {
-	known := []string{runFileName, summaryName, accountName, lockName, partsDir, failuresDir, journalDir}
+	known := []string{runFileName, summaryName, accountName, lockName, partsDir, failuresDir, journalDir, endpointsDir}
 	stray := ""
 	for _, e := range entries {
 		switch {

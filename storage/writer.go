@@ -290,17 +290,19 @@ func Writing(dir string) (process string, writing bool) {
 }
 
 // ReadAccount reads what WriteAccount left in a run directory into account; false when there is none.
-func ReadAccount(dir string, account any) (bool, error) {
-	name := filepath.Join(dir, accountName)
-	b, err := readFile(disk{}, name)
+func ReadAccount(dir string, account any) (bool, error) { return readJSON(dir, accountName, account) }
+
+func readJSON(dir, name string, v any) (bool, error) {
+	path := filepath.Join(dir, name)
+	b, err := readFile(disk{}, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(b, account)
+		err = json.Unmarshal(b, v)
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %s: %w", name, err)
+		return false, fmt.Errorf("read %s: %w", path, err)
 	}
 	return true, nil
 }

@@ -1,5 +1,5 @@
-// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), serves
-// the simulated engine (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
+// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), finds
+// out what servers can do (probe), serves the simulated engine (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
 // policy of its own: which call goes where is scheduler's, what a row looks like is storage's. Open main.go for how a command
@@ -96,6 +96,7 @@ type cli struct {
 	Resume    resumeCmd    `cmd:"" help:"Go on with a run that was stopped."`
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
+	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
 	Engine    engineCmd    `cmd:"" help:"Serve the simulated inference server on TCP."`
 	Bench     benchCmd     `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
 	Calibrate calibrateCmd `cmd:"" help:"Fit the simulated engine to a real server."`
@@ -121,6 +122,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.View.do(ctx, a)
 	case "explain":
 		return i.cli.Explain.do(ctx, a)
+	case "probe":
+		return i.cli.Probe.do(ctx, a, i.given)
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
 	case "bench":

@@ -46,11 +46,12 @@ type session struct {
 	account *account // of all sessions, once this one has played
 	totals  scheduler.Totals
 	stopped stopState
+	back    chan string // endpoints that answer again, to be looked at; never closed
 }
 
 func newSession(a *app, set Settings) *session {
 	a.quiet = set.Quiet
-	return &session{a: a, set: set, stopped: stopState{stop: make(chan struct{})}}
+	return &session{a: a, set: set, stopped: stopState{stop: make(chan struct{})}, back: make(chan string, 16)}
 }
 
 // stopState is what a signal does to a run.
@@ -403,6 +404,9 @@ func (s *session) closeStorage() error {
 
 // play builds the pipeline, runs it to its end and reports.
 func (s *session) play(ctx context.Context) error {
+	if err := s.settleRecords(ctx); err != nil {
+		return err
+	}
 	line, err := s.build()
 	if err != nil {
 		return err
@@ -421,6 +425,7 @@ func (s *session) play(ctx context.Context) error {
 	var display sync.WaitGroup
 	display.Go(func() { newProgress(s.a, &s.set, s.snapshot).run(show) })
 	display.Go(func() { books.keep(show) })
+	display.Go(func() { s.recheck(show) })
 	var runErr error
 	s.totals, runErr = scheduler.Run(ctx, line.run)
 	hide()
@@ -562,7 +567,7 @@ func (s *session) schedulerConfig() scheduler.Config {
 			Wasted:  func(_ string, tokens int) { s.hedges.wasted.Add(int64(tokens)) },
 			Settled: func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
 			Down:    s.tellDown,
-			Up:      func(endpoint string) { s.a.notice("endpoint %s answers again", endpoint) },
+			Up:      s.tellUp,
 		},
 	}
 }

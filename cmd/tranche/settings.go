@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"tranche/inference"
 )
 
 // Settings is every setting of a run: one field a key. The flags and the YAML file are both read into it, under the same
@@ -85,6 +87,7 @@ type Settings struct {
 	Quorum       float64       `default:"1" placeholder:"SHARE" group:"servers" scope:"operation" help:"Cut what still runs when so great a share of the wanted episodes (tasks, samples, rounds) has ended well; 1 = all are waited for. Default: ${default}."`
 	OnQuorum     string        `enum:"drop,defer" default:"drop" group:"servers" scope:"operation" help:"What becomes of episodes that --quorum or --oversample cut: drop (a row with status cancelled in failures/), or defer (played again, from the beginning, when all else has ended). Default: ${default}."`
 	Hedge        float64       `default:"0" placeholder:"SHARE" group:"servers" scope:"operation" help:"Send a model call that takes far longer than usual a second time, to another endpoint, when nothing waits; the first answer stands. At most so many second calls for each call sent; 0 = none. Actions are never sent twice. Default: ${default}."`
+	Probe        string        `enum:"quick,full" default:"quick" group:"servers" scope:"operation" help:"What is asked of the endpoints before the first episode: quick (who they are and what they say of themselves; no generation), or full (also a few short generations that prove what they can do, as tranche probe does). What is known stands in endpoints/ of the run. Default: ${default}."`
 	ServerIdle   time.Duration `default:"5s" placeholder:"TIME" group:"servers" scope:"operation" help:"How long the server keeps an idle connection; ours are closed sooner. Default: ${default} (uvicorn's)."`
 
 	EngineSeed      int64   `default:"1" placeholder:"N" group:"engine" scope:"result" help:"Embedded engine: seed of its answers. Default: ${default}."`
@@ -256,6 +259,9 @@ func (s *Settings) validateServers(f *faults) {
 		checkKeyName(f, at+": api-key-env", e.APIKeyEnv)
 		if e.Context < 0 || e.KVTokens < 0 || e.Concurrency < 0 {
 			f.add("%s: context, kv-tokens and concurrency must be 0 or more", at)
+		}
+		if err := inference.CheckOverrides(e.Capabilities); err != nil {
+			f.add("%s: %w", at, err)
 		}
 		s.validateBatching(f, at, e)
 	}

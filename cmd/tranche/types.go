@@ -67,6 +67,8 @@ type Endpoint struct {
 	Batching    string `json:"batching,omitempty"` // continuous, static or shaped; "" = static with --padded, else continuous
 	Rows        int    `json:"rows,omitempty"`     // calls of one batch, where it is static or shaped; 0 = --padded
 	Shapes      []int  `json:"shapes,omitzero"`    // tokens, rising: what prompts are padded to, where it is shaped
+
+	Capabilities Object `json:"capabilities,omitempty"` // overrides what the probe finds, by the names `tranche probe --json` has
 }
 
 // Kinds of batching of an endpoint.

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"tranche/inference"
+	"tranche/internal/mock"
+)
+
+// versioned is a vLLM whose version changes, with chat and nothing else; until it is healed it fails every call but the probe's.
+type versioned struct {
+	*mock.Server
+	version atomic.Value
+	ill     atomic.Bool
+}
+
+func newVersioned(t *testing.T) *versioned {
+	v := &versioned{}
+	v.version.Store("0.32.0")
+	v.Server = mock.New(t, mock.Config{
+		Chat: func(r *mock.Request, w *mock.Reply) {
+			if v.ill.Load() && !isProbe(r) {
+				w.JSON(500, `{"error":{"message":"EngineCore encountered an issue"}}`)
+				return
+			}
+			mock.Text("fine").Send(r, w)
+		},
+		Routes: map[string]mock.Handler{
+			"GET /v1/models": func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"data":[{"id":"q","owned_by":"vllm"}]}`) },
+			"GET /version":   func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"version":"`+v.version.Load().(string)+`"}`) },
+		},
+	})
+	return v
+}
+
+func isProbe(r *mock.Request) bool { return strings.Contains(string(r.Body), "Count: one two three") }
+
+// probes counts the generating requests of probes.
+func (v *versioned) probes() (n int) {
+	for _, r := range v.Chats() {
+		if isProbe(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// recordIn is the one record of a run.
+func recordIn(t *testing.T, dir string) (c inference.Capabilities) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "endpoints", "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("records %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &c); err != nil || c.Check() != nil {
+		t.Fatalf("%v %v\n%s", err, c.Check(), text)
+	}
+	return c
+}
+
+func TestProbeCommand(t *testing.T) {
+	up := newVersioned(t)
+	dead := mock.New(t, mock.Config{Routes: map[string]mock.Handler{"GET /v1/models": func(_ *mock.Request, w *mock.Reply) { w.JSON(503, `{"error":"loading"}`) }}})
+	file := write(t, "fleet.yaml", "endpoint:\n  - url: "+up.URL()+"\n    capabilities: {priority: high-first, token-ids-in: false}\n")
+	for name, c := range map[string]struct {
+		args     []string
+		want     code
+		out, err []string
+		gets     bool // nothing but GET requests
+	}{
+		"a table": {args: []string{up.URL()}, out: []string{"vllm 0.32.0, model q", "n > 1", "proved", "GET /version", "chat gives token ids"}},
+		"quick":   {args: []string{"--quick", up.URL()}, out: []string{"vllm 0.32.0", "claimed", "usual for vllm"}, gets: true},
+		"one of two": {args: []string{dead.URL(), up.URL()}, want: codeEndpoint, out: []string{"vllm 0.32.0"},
+			err: []string{"not ready", "loading"}},
+		"overrides of a file": {args: []string{"-c", file}, out: []string{"high-first", "set", "config"}},
+		"none":                {args: nil, want: codeUsage, err: []string{"no server given"}},
+		"no URL":              {args: []string{"localhost:8000"}, want: codeUsage, err: []string{"http://host:8000/v1"}},
+		"a key for a name":    {args: []string{"--api-key-env", "sk-not-a-name", up.URL()}, want: codeUsage, err: []string{"the NAME of an environment variable"}},
+		"another model":       {args: []string{"--model", "nobody", up.URL()}, want: codeEndpoint, err: []string{"does not serve the model", "q"}},
+		"no time":             {args: []string{"--timeout", "0s", up.URL()}, want: codeUsage, err: []string{"--timeout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShell(t)
+			before := len(up.Requests())
+			s.do(c.want, append([]string{"probe"}, c.args...)...)
+			for _, part := range c.out {
+				if !strings.Contains(s.out.String(), part) {
+					t.Errorf("no %q in\n%s", part, s.out.String())
+				}
+			}
+			for _, part := range c.err {
+				if !strings.Contains(s.err.String(), part) {
+					t.Errorf("no %q in\n%s", part, s.err.String())
+				}
+			}
+			for _, r := range up.Requests()[before:] {
+				if c.gets && r.Method != "GET" {
+					t.Errorf("%s %s", r.Method, r.Path)
+				}
+			}
+			if n := len(up.Requests()) - before; n > inference.MostCalls {
+				t.Errorf("%d requests", n)
+			}
+			if strings.Contains(s.out.String()+s.err.String(), "sk-not-a-name") {
+				t.Error("the key is shown")
+			}
+		})
+	}
+	t.Run("JSON", func(t *testing.T) {
+		s := newShell(t)
+		s.do(codeOK, "probe", "--json", up.URL())
+		var list []inference.Capabilities
+		if err := json.Unmarshal(s.out.Bytes(), &list); err != nil || len(list) != 1 || list[0].Check() != nil || list[0].Version.Value != "0.32.0" || list[0].N.Proof != inference.Proved {
+			t.Fatalf("%v\n%s", err, s.out.String())
+		}
+	})
+}
+
+// A run asks who its endpoints are and no more, keeps the record, and a resume that finds the same server asks nothing again.
+func TestRunKeepsARecordOfItsEndpoints(t *testing.T) {
+	v := newVersioned(t)
+	v.ill.Store(true)
+	dir := newRunDir(t)
+	common := []string{"--max-attempts", "1", "--no-logprobs", "--no-token-ids", "-q"}
+	newShell(t).do(codePartial, append([]string{"run", taskFile(t, 2, ""), "--endpoint", v.URL(), "-o", dir}, common...)...)
+	if v.probes() != 0 {
+		t.Errorf("a run that was not asked to probed by %d generations", v.probes())
+	}
+	if c := recordIn(t, dir); c.Version.Value != "0.32.0" || c.N.Proof != inference.Claimed || len(c.Asked) != 0 || c.Calls != 3 {
+		t.Errorf("%+v", c)
+	}
+
+	newShell(t).do(codePartial, append([]string{"resume", dir, "--retry-failed", "--probe", "full"}, common[:2]...)...)
+	if c := recordIn(t, dir); v.probes() != 1 || c.N.Proof != inference.Proved || len(c.Asked) != 5 {
+		t.Errorf("%d generations, %+v", v.probes(), c)
+	}
+
+	newShell(t).do(codePartial, "resume", dir, "--retry-failed", "--probe", "full")
+	if c := recordIn(t, dir); v.probes() != 1 || c.N.Proof != inference.Proved {
+		t.Errorf("%d generations after a resume with the same server, %+v", v.probes(), c.N)
+	}
+
+	v.version.Store("0.33.0")
+	s := newShell(t)
+	s.do(codePartial, "resume", dir, "--retry-failed")
+	if c := recordIn(t, dir); v.probes() != 2 || c.Version.Value != "0.33.0" || c.N.Proof != inference.Proved {
+		t.Errorf("%d generations after a new version, %+v %+v", v.probes(), c.Version, c.N)
+	}
+	if !strings.Contains(s.err.String(), "changed since this run was last at it: version was 0.32.0, now 0.33.0") {
+		t.Errorf("not told:\n%s", s.err.String())
+	}
+
+	files, _ := filepath.Glob(filepath.Join(dir, "endpoints", "*.json"))
+	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	v.ill.Store(false)
+	s = newShell(t)
+	s.do(codeOK, "resume", dir, "--retry-failed")
+	if c := recordIn(t, dir); c.Version.Value != "0.33.0" || !strings.Contains(s.err.String(), "is asked anew") {
+		t.Errorf("%+v\n%s", c.Version, s.err.String())
+	}
+}
+
+// A server that goes down under errors and comes back as another version is looked at again while the run goes on.
+func TestRunLooksAgainAtAServerThatWasDown(t *testing.T) {
+	var chats atomic.Int64
+	var v *versioned
+	v = newVersioned(t)
+	storm := mock.New(t, mock.Config{
+		Chat: func(r *mock.Request, w *mock.Reply) {
+			switch n := chats.Add(1); {
+			case n > 10 && n <= 20:
+				v.version.Store("0.33.0")
+				w.JSON(500, `{"error":{"message":"EngineCore encountered an issue"}}`)
+			default:
+				w.Delay(10e6)
+				mock.Text("fine").Send(r, w)
+			}
+		},
+		Routes: map[string]mock.Handler{
+			"GET /v1/models": func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"data":[{"id":"q","owned_by":"vllm"}]}`) },
+			"GET /version":   func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"version":"`+v.version.Load().(string)+`"}`) },
+		},
+	})
+	dir := newRunDir(t)
+	s := newShell(t)
+	s.do(codeOK, "run", taskFile(t, 60, ""), "--endpoint", storm.URL(), "--concurrency", "5", "--max-attempts", "8", "--no-logprobs", "--no-token-ids", "-o", dir)
+	if said := s.err.String(); !strings.Contains(said, "answers again") || !strings.Contains(said, "came back as another: version was 0.32.0, now 0.33.0") {
+		t.Errorf("not told:\n%s", said)
+	}
+	if c := recordIn(t, dir); c.Version.Value != "0.33.0" {
+		t.Errorf("%+v", c.Version)
+	}
+}
