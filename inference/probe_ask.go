@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -265,9 +266,9 @@ func (p *prober) readTemplate(s said) {
 	p.lack(&p.caps.Render, s)
 }
 
-// lack notes that a route is not there, or why that is not known.
+// lack notes that a route is not there, or not for us (vLLM answers 403 where a flag has to open it), or why that is not known.
 func (p *prober) lack(route *Fact[string], s said) {
-	if s.absent() {
+	if s.absent() || s.err == nil && s.status == http.StatusForbidden {
 		route.prove("", s.label+": "+s.why())
 		return
 	}
@@ -350,7 +351,7 @@ func (p *prober) readChat(s said, form chat) {
 	}
 	p.samples = len(w.Choices)
 	if form.samples > 1 {
-		c.N.prove(p.samples == form.samples, fmt.Sprintf("%s: %d choices for n = %d", s.label, p.samples, form.samples))
+		c.N.prove(p.samples == form.samples, fmt.Sprintf("%s: n = %d gave %d choices", s.label, form.samples, p.samples))
 	}
 	first := choice{}
 	first.take(&w.Choices[0])
@@ -566,7 +567,8 @@ func (p *prober) generateCalls() []asking {
 		var a struct {
 			IDs []int32 `json:"token_ids"`
 		}
-		if s.ok() && json.Unmarshal(s.body, &a) == nil && len(a.IDs) > 0 {
+		body := bytes.TrimSuffix(bytes.TrimPrefix(bytes.TrimSpace(s.body), []byte("[")), []byte("]")) // a list of one, or the one
+		if s.ok() && json.Unmarshal(body, &a) == nil && len(a.IDs) > 0 {
 			c.Render.prove("/v1/chat/completions/render", s.label+": token_ids")
 			return
 		}
@@ -742,7 +744,7 @@ func (p *prober) overflowCalls() []asking {
 	switch {
 	case p.kind() == KindOllama:
 		return nil // it cuts the prompt
-	case limit == 0:
+	case limit <= 0:
 		c.Overflow.wonder("not asked: the context limit is not known")
 		return nil
 	case !c.TokenIDsIn.Sure():
@@ -795,6 +797,14 @@ func (e *Endpoint) learnFrom(c *Capabilities) {
 	e.dialect.Store(&d)
 }
 
+// forget drops what refusals taught.
+func (e *Endpoint) forget() {
+	e.noTokenize.Store(false)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dialect.Store(&dialect{})
+}
+
 // Adopt takes over what an earlier record of the same server proved and this one has not asked. It reports false, and takes nothing,
 // where the record is of another server, version, model or context.
 func (e *Endpoint) Adopt(earlier Capabilities) bool {
@@ -829,6 +839,8 @@ func (e *Endpoint) Recheck(ctx context.Context, o ProbeOptions) ([]Change, error
 	if now.SameServer(was) && now.Version.Known() {
 		return nil, nil
 	}
+	e.forget()
+	e.learnFrom(&now)
 	e.caps.Store(&now)
 	if len(was.Asked) > 0 {
 		o.Ask = was.Asked

@@ -58,7 +58,7 @@ func TestProbeSeesEverySwitch(t *testing.T) {
 		"tokenize-messages": {"/tokenize", Proved, "POST /tokenize: tokens"}, "generate": {"none", Proved, "HTTP 404"}, "render": {"none", Proved, "HTTP 404"},
 		"token-ids-in": {"yes", Proved, "prompt_token_ids"}, "prompt-kept": {"yes", Proved, "prompt_token_ids"}, "token-ids-out": {"yes", Proved, "POST /v1/completions: token_ids"},
 		"chat-token-ids": {"yes", Proved, "token_ids"}, "chat-prompt-ids": {"yes", Proved, "prompt_token_ids"}, "logprobs": {"yes", Proved, "logprobs"},
-		"n": {"yes", Proved, "2 choices for n = 2"}, "list-prompts": {"yes", Proved, "4 of 4 choices"}, "usage": {"yes", Proved, "usage"},
+		"n": {"yes", Proved, "n = 2 gave 2"}, "list-prompts": {"yes", Proved, "4 of 4 choices"}, "usage": {"yes", Proved, "usage"},
 		"cached-tokens": {"yes", Proved, "usage"}, "prefix-retained": {"yes", Proved, "tokens of a prompt that came again"}, "weight-version": {"no", Proved, "weight_version"},
 		"unknown-fields": {"ignored", Proved, "unknown field"}, "priority": {"low-first", Claimed, "--scheduling-policy"}, "overflow": {"HTTP 400, recognised, names the limit 8192", Proved, "one token more"},
 	}
@@ -68,7 +68,7 @@ func TestProbeSeesEverySwitch(t *testing.T) {
 	}{
 		"none": {enginesim.Config{}, plain},
 		"Strict": {enginesim.Config{Strict: true}, map[string]fact{
-			"unknown-fields": {"refused", Proved, "HTTP 400"}, "n": {"yes", Proved, "2 choices"}, "logprobs": {"yes", Proved, "logprobs"},
+			"unknown-fields": {"refused", Proved, "HTTP 400"}, "n": {"yes", Proved, "n = 2 gave 2"}, "logprobs": {"yes", Proved, "logprobs"},
 			"chat-token-ids": {"no", Proved, "refuses"}, "token-ids-out": {"no", Proved, "refuses"}, "token-ids-in": {"yes", Proved, "usage counts"}, "prompt-kept": {"yes", Proved, "usage counts"},
 			"list-prompts": {"yes", Proved, "4 of 4"}, "overflow": {"HTTP 400, recognised, names the limit 8192", Proved, ""}, "prefix-retained": {"yes", Proved, ""},
 		}},
@@ -578,4 +578,53 @@ func TestRecheckAsksAgainAfterANewVersion(t *testing.T) {
 		t.Errorf("%d requests", len(s2.Requests()))
 	}
 	checkFacts(t, e.Capabilities(), map[string]fact{"generate": {"none", Proved, "HTTP 403"}, "list-prompts": {"yes", Claimed, ""}})
+}
+
+// FuzzProbeAnswers gives every reader of the probe an answer of any status and content.
+func FuzzProbeAnswers(f *testing.F) {
+	for _, b := range []string{`{"choices":[{"index":0,"text":"a","token_ids":[1],"prompt_token_ids":[300]}],"usage":{"prompt_tokens":64}}`, `{"tokens":[1,2]}`, `[{"token_ids":[1]}]`,
+		`{"output_ids":[1],"meta_info":{"prompt_tokens":64,"cached_tokens":63}}`, `{"tokens":[1],"tokens_evaluated":64}`, `{"error":{"message":"tranche_probe","param":"n"}}`,
+		`{"data":[{"id":"m","owned_by":"vllm","max_model_len":-5}]}`, `{"build_info":"b","total_slots":-1,"default_generation_settings":{"n_ctx":-3}}`, "vllm:prefix_cache_hits_total 5\nvllm:cache_config_info{block_size=\"-4\",num_gpu_blocks=\"9\"} 1\n"} {
+		for k := range kinds() {
+			f.Add(k, 200, b)
+			f.Add(k, 400, b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind, status int, body string) {
+		all := kinds()
+		readAnswers(t, all[uint(kind)%uint(len(all))], said{label: "POST /x", status: status, body: []byte(body)})
+	})
+}
+
+// readAnswers gives every question a server of that kind is asked this one answer.
+func readAnswers(t *testing.T, k Kind, s said) {
+	e, err := newEndpoint(Config{BaseURL: "http://h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProber(e, time.Second)
+	p.caps.Kind.prove(k, "the fuzzer")
+	p.before = s
+	for _, r := range append(routesOf(KindGeneric), routesOf(k)...) {
+		p.got[r] = s
+	}
+	p.readVersion(nil)
+	p.readFigures(&modelCard{})
+	for range 2 { // the second time with what the first has taught
+		list := append(p.tokenizeCalls(), p.chatCall(chat{own: true, samples: 2}))
+		p.choosePrompt()
+		list = append(append(list, p.completionCall()), p.tokenCalls()...)
+		list = append(append(list, p.againCalls(true, true)...), p.overflowCalls()...)
+		for _, a := range list {
+			a.read(s)
+		}
+		p.readHits(s)
+		p.concludeUsage()
+	}
+	if err := p.caps.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := json.Marshal(p.caps); err != nil || json.Unmarshal(b, new(Capabilities)) != nil {
+		t.Fatalf("the record does not come back: %v", err)
+	}
 }

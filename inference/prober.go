@@ -35,7 +35,7 @@ func newProber(e *Endpoint, limit time.Duration) *prober {
 	return &prober{e: e, caps: newCapabilities(e.cfg.Name, e.cfg.BaseURL), limit: limit, got: map[string]said{}}
 }
 
-// question is one request of a round, and what reads its answer.
+// asking is one request of a round, and what reads its answer.
 type asking struct {
 	method, to string
 	body       []byte
@@ -106,17 +106,17 @@ func (s said) why() string {
 		return clip(strings.TrimPrefix(s.err.Error(), s.label+": "), 120)
 	case s.status != http.StatusOK:
 		if m := readRefusal(s.body).Message; m != "" {
-			return fmt.Sprintf("HTTP %d: %s", s.status, clip(m, 120))
+			return fmt.Sprintf("HTTP %d: %s", s.status, clip(strings.Join(strings.Fields(m), " "), 120))
 		}
 		return fmt.Sprintf("HTTP %d", s.status)
 	}
 	return "the answer does not hold it"
 }
 
-// absent reports whether the server said that it has no such route, or not for us.
+// absent reports whether the server said that it has no such route.
 func (s said) absent() bool {
 	switch s.status {
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusForbidden, http.StatusGone:
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusGone:
 		return s.err == nil
 	}
 	return false
