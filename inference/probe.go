@@ -63,6 +63,9 @@ func (p *prober) open(ctx context.Context) error {
 		p.caps.Model.prove(card.ID, "GET "+pathOf(e.address.api+"/models"))
 	}
 	p.readFigures(card)
+	for _, f := range [...]factual{&p.caps.Version, &p.caps.ContextTokens, &p.caps.KVTokens, &p.caps.BlockTokens, &p.caps.Sequences} {
+		f.wonder("it does not tell")
+	}
 	p.caps.claimsOf(p.kind())
 	if err := p.caps.override(e.cfg.Capabilities); err != nil {
 		return fmt.Errorf("endpoint %s: %w", e.cfg.Name, err)

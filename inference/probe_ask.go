@@ -177,6 +177,13 @@ func (p *prober) askAll(ctx context.Context, want []Question) {
 		p.round(ctx, asking{http.MethodGet, p.e.at("/metrics"), nil, p.readHits})
 	}
 	p.concludeUsage()
+	if wants(AskTokens) {
+		for _, route := range [...]*Fact[string]{&p.caps.TokenizeText, &p.caps.Render, &p.caps.Generate} {
+			if route.From == "" {
+				route.wonder("not asked: no route of such a server is known")
+			}
+		}
+	}
 }
 
 // takesIDs reports whether it is worth sending token ids.

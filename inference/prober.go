@@ -106,7 +106,7 @@ func (s said) why() string {
 		return clip(strings.TrimPrefix(s.err.Error(), s.label+": "), 120)
 	case s.status != http.StatusOK:
 		if m := readRefusal(s.body).Message; m != "" {
-			return fmt.Sprintf("HTTP %d: %s", s.status, clip(strings.Join(strings.Fields(m), " "), 120))
+			return fmt.Sprintf("HTTP %d: %s", s.status, clip(strings.Join(strings.Fields(m), " "), 90))
 		}
 		return fmt.Sprintf("HTTP %d", s.status)
 	}
