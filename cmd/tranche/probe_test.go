@@ -82,11 +82,13 @@ func TestProbeCommand(t *testing.T) {
 		"one of two": {args: []string{dead.URL(), up.URL()}, want: codeEndpoint, out: []string{"vllm 0.32.0"},
 			err: []string{"not ready", "loading"}},
 		"overrides of a file": {args: []string{"-c", file}, out: []string{"high-first", "set", "config"}},
-		"none":                {args: nil, want: codeUsage, err: []string{"no server given"}},
-		"no URL":              {args: []string{"localhost:8000"}, want: codeUsage, err: []string{"http://host:8000/v1"}},
-		"a key for a name":    {args: []string{"--api-key-env", "sk-not-a-name", up.URL()}, want: codeUsage, err: []string{"the NAME of an environment variable"}},
-		"another model":       {args: []string{"--model", "nobody", up.URL()}, want: codeEndpoint, err: []string{"does not serve the model", "q"}},
-		"no time":             {args: []string{"--timeout", "0s", up.URL()}, want: codeUsage, err: []string{"--timeout"}},
+		"a wrong override": {args: []string{"-c", write(t, "wrong.yaml", "endpoint:\n  - url: "+up.URL()+"\n    capabilities: {token-ids: true, n: 3}\n")}, want: codeUsage,
+			err: []string{"capabilities: n: expected true or false, found 3", "capabilities: token-ids: unknown; there are"}},
+		"none":             {args: nil, want: codeUsage, err: []string{"no server given"}},
+		"no URL":           {args: []string{"localhost:8000"}, want: codeUsage, err: []string{"http://host:8000/v1"}},
+		"a key for a name": {args: []string{"--api-key-env", "sk-not-a-name", up.URL()}, want: codeUsage, err: []string{"the NAME of an environment variable"}},
+		"another model":    {args: []string{"--model", "nobody", up.URL()}, want: codeEndpoint, err: []string{"does not serve the model", "q"}},
+		"no time":          {args: []string{"--timeout", "0s", up.URL()}, want: codeUsage, err: []string{"--timeout"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShell(t)
@@ -200,5 +202,24 @@ func TestRunLooksAgainAtAServerThatWasDown(t *testing.T) {
 	}
 	if c := recordIn(t, dir); c.Version.Value != "0.33.0" {
 		t.Errorf("%+v", c.Version)
+	}
+}
+
+// Overrides of a settings file hold in the run, stand in its run.yaml and hold in a resume.
+func TestOverridesGoWithTheRun(t *testing.T) {
+	v := newVersioned(t)
+	v.ill.Store(true)
+	file := write(t, "fleet.yaml", "endpoint:\n  - url: "+v.URL()+"\n    capabilities: {priority: high-first, unknown-fields: refused}\n")
+	dir := newRunDir(t)
+	newShell(t).do(codePartial, "run", taskFile(t, 1, ""), "-c", file, "--max-attempts", "1", "-o", dir, "-q")
+	v.ill.Store(false)
+	newShell(t).do(codeOK, "resume", dir, "--retry-failed", "-q")
+	if c := recordIn(t, dir); c.Priority.Value != inference.HighFirst || c.Priority.Proof != inference.Set {
+		t.Errorf("%+v", c.Priority)
+	}
+	for _, r := range v.Chats() {
+		if r.Field("return_token_ids") != nil {
+			t.Errorf("a field went out that is said to be refused: %s", r.Body)
+		}
 	}
 }
