@@ -177,6 +177,20 @@ func (p *plan) peakWith(q plan) float64 {
 	return most
 }
 
+// count adds a plan to those of the episodes inside.
+func (r *replica) count(p plan, sign float64) {
+	r.sum.add(p, sign)
+	r.top = -1
+}
+
+// peak is the most memory that the episodes inside are projected to need, without those of one call.
+func (r *replica) peak() float64 {
+	if r.top < 0 {
+		r.top = r.sum.peakWith(plan{})
+	}
+	return r.top
+}
+
 // singles is the memory of episodes of one call on a replica. Their contexts grow while they run, and the short ones leave first,
 // so what they need is projected from how far they have come.
 type singles struct {
@@ -221,7 +235,7 @@ func (c *Core) enter(l *life, i int) {
 	r := c.replicas[i]
 	r.inside++
 	c.settleIn(l, i)
-	r.sum.add(l.plan, 1)
+	r.count(l.plan, 1)
 	r.singles.add(l, c.now, 1)
 	r.members = append(r.members, l)
 }
@@ -234,11 +248,11 @@ func (c *Core) exit(l *life) {
 	r := c.replicas[l.replica]
 	l.inside = false
 	r.inside--
-	r.sum.add(l.plan, -1)
+	r.count(l.plan, -1)
 	r.singles.add(l, l.entered, -1)
 	c.part(l)
 	if r.inside == 0 {
-		r.sum = plan{} // no rounding is carried on
+		r.sum, r.top = plan{}, 0 // no rounding is carried on
 	}
 	for k, m := range r.members {
 		if m == l {
@@ -252,9 +266,9 @@ func (c *Core) exit(l *life) {
 // replan replaces the life's plan, also where it is counted.
 func (c *Core) replan(l *life, p plan) {
 	if l.inside {
-		s := &c.replicas[l.replica].sum
-		s.add(l.plan, -1)
-		s.add(p, 1)
+		r := c.replicas[l.replica]
+		r.count(l.plan, -1)
+		r.count(p, 1)
 	}
 	l.plan = p
 }

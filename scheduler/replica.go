@@ -27,6 +27,7 @@ type replica struct {
 	inside            int     // episodes whose memory is counted here
 	members           []*life // them
 	sum               plan    // of their plans
+	top               float64 // of sum; negative = not known
 	singles           singles // those of one call
 	reads             int     // of the running calls, tokens: what each step has to read
 	cache             cache
@@ -107,13 +108,20 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 	}
 	share := r.theta
 	switch {
-	case w.Turns != 1 || 2*c.sharedAt(r, w) >= w.Prompt+c.expected(w):
-	case c.unknown(w):
+	case w.Turns != 1 || 2*c.sharedAt(r, w) >= w.Prompt+int(w.likely):
+	case w.unknown():
 		share = c.thetaOf(w, share)
 	default:
 		share = min(share, c.rules.ThetaSingle)
 	}
-	return r.inside == 0 || c.need(r, w) <= share*c0
+	if r.inside == 0 {
+		return true
+	}
+	room := share * c0
+	if !w.unknown() && r.peak()*lumpy(r.inside+1) > room { // it is full without the call, as it is most often
+		return false
+	}
+	return c.need(r, w) <= room
 }
 
 // need is the most memory the episodes on r, the call's among them, are projected to need, tokens.
@@ -124,11 +132,11 @@ func (c *Core) need(r *replica, w *call) float64 {
 	}
 	need := r.sum.peakWith(more) * lumpy(r.inside+1)
 	switch {
-	case c.unknown(w):
+	case w.unknown():
 		c.sum(r)
 		need += r.flow.ahead.peakWith(&w.life.ahead)
 	case prompt >= 0 || r.singles.n > 0:
-		need += r.singles.peak(prompt, float64(c.expected(w)), c.answers.rate, c.now)
+		need += r.singles.peak(prompt, float64(int(w.likely)), c.answers.rate, c.now)
 	}
 	return need
 }
@@ -150,7 +158,7 @@ func (r *replica) ready(now Time) bool {
 func (r *replica) fill() float64 {
 	f := 0.0
 	if r.Capacity.KVTokens > 0 {
-		f = (r.sum.peakWith(plan{}) + float64(r.singles.prompts+256*r.singles.n)) / float64(r.Capacity.KVTokens)
+		f = (r.peak() + float64(r.singles.prompts+256*r.singles.n)) / float64(r.Capacity.KVTokens)
 	}
 	if r.MaxCalls > 0 {
 		f = max(f, float64(r.running)/float64(r.MaxCalls))
