@@ -465,11 +465,14 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 	l.warm = r.Rows == 0 // nothing is kept where batches are padded
 	l.turns++
 	c.future.reach(l.domain, l.turns, x-l.context)
-	l.context = x
-	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
+	l.context, l.used = x, now
 	if l.single {
 		return
 	}
+	if l.inside {
+		r.pauses(l)
+	}
+	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
 	c.replan(l, c.future.plan(l.domain, l.turns, max(x-l.shared, 0)+grown, max(w.Turns-1, 0), c.rules.Overhead))
 }
 

@@ -66,10 +66,16 @@ func (c *Core) measure(r *replica, l episode.Load, now Time) {
 // shrink takes the replica to hold less, after it lost something: by the factor, or at once by as much as its own readings say
 // that we were told too much. Readings alone change nothing: some servers count idle prefixes as used.
 func (r *replica) shrink(factor float64) {
-	r.scale, r.probed = max(r.scale*factor, 0.25), true
+	r.scale, r.probed, r.kept = max(r.scale*factor, 0.25), true, 0
 	if m := r.gauge.measured; m > 0 && m < mostMeasured {
 		r.scale = min(r.scale, max(m, leastMeasured))
 	}
+}
+
+// confirmed says whether r's own readings say that it holds no more than it is taken to. They are readings of what running calls hold:
+// where most episodes are between calls they say little.
+func (r *replica) confirmed() bool {
+	return r.gauge.measured > 0 && r.scale >= max(r.gauge.measured, 1) && 2*r.running >= r.inside
 }
 
 // grow takes the replica to hold more, by a share of what it is taken to hold: where nobody looks at its gauges, no more than we were told, and
@@ -82,5 +88,5 @@ func (r *replica) grow(share float64, fresh bool) {
 	case r.gauge.queued:
 		return
 	}
-	r.scale = max(r.scale, min(r.scale*(1+share), most))
+	r.scale, r.kept = max(r.scale, min(r.scale*(1+share), most)), 0
 }

@@ -26,6 +26,7 @@ type life struct {
 	acting            bool
 	since             Time      // acting since
 	entered           Time      // inside since
+	used              Time      // its last call ended
 	single            bool      // one call is all it makes: counted in replica.singles and flow, its plan is nought
 	prompt            int       // of that call, tokens
 	holds             int       // counts its actions, so that an old alarm is known as one
@@ -234,6 +235,7 @@ func (c *Core) enter(l *life, i int) {
 	l.seq = c.admissions
 	r := c.replicas[i]
 	r.inside++
+	r.remains.reuse(l)
 	c.settleIn(l, i)
 	r.count(l.plan, 1)
 	r.singles.add(l, c.now, 1)
@@ -248,6 +250,7 @@ func (c *Core) exit(l *life) {
 	r := c.replicas[l.replica]
 	l.inside = false
 	r.inside--
+	r.remains.keep(l)
 	r.count(l.plan, -1)
 	r.singles.add(l, l.entered, -1)
 	c.part(l)
@@ -321,14 +324,14 @@ func (c *Core) hold(r *replica) Time {
 	return max(Time(s*1e9), c.rules.MinHold)
 }
 
-// crowded pauses episodes between calls, the youngest first, while what r holds now nears all it has. It reports whether l
+// crowded pauses episodes between calls, the one with the least to compute again first, while what r holds now nears all it has. It reports whether l
 // itself, at the end of its turn, is one of them.
 func (c *Core) crowded(l *life) bool {
 	r := c.replicas[l.replica]
 	for r.Capacity.KVTokens > 0 && r.inside > 1 && r.sum[0] > c.rules.PauseAt*r.holds() {
 		victim := l
 		for _, m := range r.members {
-			if m.call == nil && m.seq > victim.seq {
+			if m.call == nil && m.context < victim.context {
 				victim = m
 			}
 		}

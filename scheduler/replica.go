@@ -31,11 +31,13 @@ type replica struct {
 	singles           singles // those of one call
 	reads             int     // of the running calls, tokens: what each step has to read
 	cache             cache
+	remains           remains
 	flow              flow    // of their calls
 	theta             float64 // share of what it holds that may be projected
 	scale             float64 // what it holds, relative to what we were told; corrected by trim and Observe
 	probed            bool    // a held context was lost once
 	back, lost        int     // held contexts that came back in this generation, and those among them the cache had lost
+	kept              int     // that came back since something was lost or r was taken to hold more
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
 	streak            int     // failures in a row
 	open              bool    // circuit
@@ -130,6 +132,7 @@ func (c *Core) need(r *replica, w *call) float64 {
 	if w.life.single {
 		prompt = max(w.Prompt-c.sharedAt(r, w), 0)
 	}
+	more[0] += r.inTheWay()
 	need := r.sum.peakWith(more) * lumpy(r.inside+1)
 	switch {
 	case w.unknown():
@@ -240,13 +243,15 @@ func (r *replica) trim(context, cached int, wanted, fresh bool) {
 		return
 	}
 	share := float64(r.lost) / float64(r.back)
+	r.kept += r.back
 	r.back, r.lost = 0, 0
 	switch {
 	case share > lossAllowed:
 		r.shrink(1 - min(share, 0.3)*lossStep)
-	case wanted && !r.probed:
+	case !wanted || fresh && r.confirmed() && r.kept < enough: // what goes against the server's own reading needs more to show it
+	case !r.probed:
 		r.grow(probeStep, fresh)
-	case wanted && share == 0:
+	case share == 0:
 		r.grow(keepStep, fresh)
 	}
 }
@@ -257,6 +262,7 @@ const (
 	lossStep    = 0.5
 	probeStep   = 0.01
 	keepStep    = 0.005
+	enough      = 1 / lossAllowed // contexts that must come back to show the share that may be lost
 )
 
 // holds is how many tokens r is taken to hold; 0 = not known.
