@@ -18,6 +18,8 @@ type machine struct {
 	past   enginesim.Counters
 	state  machineState
 	calls  map[uint64]*flight // sent and not answered, by attempt
+	firsts int64              // first tokens that came,
+	waited time.Duration      // and the time to them in sum
 	dirty  bool               // finishes() may have changed since the fleet asked
 }
 
@@ -42,6 +44,7 @@ func (m *machine) send(f *flight, r enginesim.Request, now time.Duration) {
 		m.clock = max(m.clock, now)
 	}
 	m.calls[f.attempt] = f
+	f.sent = now
 	m.model.Offer(r, now)
 	m.dirty = true
 }
@@ -83,6 +86,11 @@ func (m *machine) read(events []enginesim.Event, done []ended) []ended {
 		switch e.Kind {
 		case enginesim.Admitted:
 			m.calls[e.ID].cached = e.Tokens
+		case enginesim.Sampled:
+			if e.Tokens == 1 {
+				m.firsts++
+				m.waited += m.clock - m.calls[e.ID].sent
+			}
 		case enginesim.Done:
 			f := m.calls[e.ID]
 			f.finished = true // it stays among the calls until the step is over: the machine may die before

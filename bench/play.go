@@ -36,6 +36,7 @@ type flight struct {
 	replica  int
 	out      int // tokens that will come
 	cached   int
+	sent     time.Duration
 	finished bool // the engine is through with it; the answer comes when the step is over
 	over     bool // answered, failed or broken off
 }
@@ -501,8 +502,10 @@ func (s *play) poll() {
 func gauges(m *machine) episode.Load {
 	c := m.model.Counters()
 	used := float64(c.BlocksUsed) / float64(max(c.Blocks, 1))
+	firsts, waited := m.firsts, m.waited.Seconds()
 	return episode.Load{
 		Running: &c.Running, Waiting: &c.Waiting, KVUsed: &used, Preemptions: &c.Preemptions, PrefixQueries: &c.PrefixQueries,
 		Hits: &c.PrefixHits, PromptTokens: &c.PromptTokens, Computed: &c.ComputedTokens, GeneratedTokens: &c.GeneratedTokens,
+		Firsts: &firsts, FirstSeconds: &waited,
 	}
 }

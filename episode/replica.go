@@ -20,4 +20,6 @@ type Load struct {
 	PrefixQueries, Hits    *int64   // counters, tokens
 	PromptTokens, Computed *int64   // counters, tokens: asked for, and really prefilled
 	GeneratedTokens        *int64   // counter, tokens
+	Firsts                 *int64   // counter of first tokens
+	FirstSeconds           *float64 // counter: seconds from a call's arrival to its first token
 }

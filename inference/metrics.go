@@ -109,6 +109,8 @@ var (
 	promptNames    = aliases{"vllm:prompt_tokens_total", "vllm:prompt_tokens", "sglang:prompt_tokens_total"}
 	cachedNames    = aliases{"vllm:prompt_tokens_cached_total", "vllm:prompt_tokens_cached", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total"}
 	computedNames  = aliases{"llamacpp:prompt_tokens_total"} // llama-server leaves cached tokens out of it
+	firstNames     = aliases{"vllm:time_to_first_token_seconds_count", "sglang:time_to_first_token_seconds_count"}
+	firstTimeNames = aliases{"vllm:time_to_first_token_seconds_sum", "sglang:time_to_first_token_seconds_sum"}
 	generatedNames = aliases{"vllm:generation_tokens_total", "vllm:generation_tokens", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"}
 )
 
@@ -120,6 +122,10 @@ func readLoad(l *episode.Load, samples []sample) {
 	l.PrefixQueries = whole[int64](queryNames.sum(samples))
 	l.Hits = whole[int64](hitNames.sum(samples))
 	l.GeneratedTokens = whole[int64](generatedNames.sum(samples))
+	l.Firsts = whole[int64](firstNames.sum(samples))
+	if sum, n := firstTimeNames.sum(samples); n > 0 {
+		l.FirstSeconds = &sum
+	}
 	if sum, n := kvUsedNames.sum(samples); n > 0 {
 		l.KVUsed = episode.Ptr(sum / float64(n))
 	}

@@ -117,6 +117,7 @@ type call struct {
 	life     *life
 	moved    bool    // waited long enough for its origin
 	held     bool    // its episode's memory was held when it came
+	likely   float64 // tokens its answer is expected to get; as c.size found it last
 	guess    float64 // of a running single call: tokens it was expected to get when it was launched
 	begun    float64 // and flow.steps of its replica then
 	flows    bool    // it is counted in its replica's flow
@@ -216,7 +217,21 @@ func (c *Core) planFor(w *call) plan {
 	if w.life.single {
 		return plan{}
 	}
-	return c.future.plan(w.life.domain, w.life.turns, max(w.Prompt-w.life.shared, 0)+c.expected(w), w.Turns, c.rules.Overhead)
+	return c.planOf(w, c.expected(w))
+}
+
+// planOf is planFor with an answer of so many tokens, for an episode of more calls than one.
+func (c *Core) planOf(w *call, answer int) plan {
+	return c.future.plan(w.life.domain, w.life.turns, max(w.Prompt-w.life.shared, 0)+answer, w.Turns, c.rules.Overhead)
+}
+
+// size looks at how long the call's answer is expected to get, once for all replicas.
+func (c *Core) size(w *call) {
+	if w.life.single {
+		w.likely = c.answer(w)
+		return
+	}
+	w.likely = float64(c.expected(w))
 }
 
 // expected is how long the answer is expected to get, tokens.
@@ -274,7 +289,7 @@ func (c *Core) serve(p *pool, above, reserved int, now Time, launches []Launch) 
 	for level := p.queue.Below(64); level > above; {
 		w := p.queue.Head(level).Value
 		i := c.choose(w, now, reserved)
-		if i < 0 && c.unknown(w) && !c.strict(p) {
+		if i < 0 && w.unknown() && !c.strict(p) {
 			return launches // else the shorter ones, for which there is room sooner, would all go first
 		}
 		if i < 0 && !c.await(p, w, level) {
@@ -323,10 +338,14 @@ func (c *Core) roomiest(w *call, now Time) int {
 // choose picks the replica of the pool that takes the call now, or -1: the group's own when it has room, else the least
 // filled; equals take turns.
 func (c *Core) choose(w *call, now Time, reserved int) int {
-	if !w.life.inside {
-		w.life.plan = c.planFor(w)
+	c.size(w)
+	if l := w.life; !l.inside {
+		l.plan = plan{}
+		if !l.single {
+			l.plan = c.planOf(w, int(w.likely))
+		}
 	}
-	if c.unknown(w) {
+	if w.unknown() {
 		c.view.awaits = -1
 		c.look(w)
 		return c.place(w.reach(), w, now, reserved)
@@ -446,11 +465,14 @@ func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
 	l.warm = r.Rows == 0 // nothing is kept where batches are padded
 	l.turns++
 	c.future.reach(l.domain, l.turns, x-l.context)
-	l.context = x
-	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
+	l.context, l.used = x, now
 	if l.single {
 		return
 	}
+	if l.inside {
+		r.pauses(l)
+	}
+	grown := int(c.future.growth.Mean(growthCell{l.domain, stage(l.turns + 1)}))
 	c.replan(l, c.future.plan(l.domain, l.turns, max(x-l.shared, 0)+grown, max(w.Turns-1, 0), c.rules.Overhead))
 }
 

@@ -234,6 +234,9 @@ func (w *world) checkBudgets(t *rapid.T) {
 		if w.core.replicas[i].Strict && s.Capacity.KVTokens > 0 && s.Promised > s.Capacity.KVTokens {
 			w.fatal(t, "%s promised %d tokens of %d", s.Name, s.Promised, s.Capacity.KVTokens)
 		}
+		if r := w.core.replicas[i]; r.peak() != r.sum.peakWith(plan{}) {
+			w.fatal(t, "%s is taken to need %g tokens at most, its episodes' plans make %g", s.Name, r.peak(), r.sum.peakWith(plan{}))
+		}
 	}
 }
 

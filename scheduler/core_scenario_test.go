@@ -224,6 +224,9 @@ func (a arguments) load() episode.Load {
 	if used, err := strconv.ParseFloat(a["used"], 64); err == nil {
 		l.KVUsed = &used
 	}
+	if a.has("firsts") {
+		l.Firsts, l.FirstSeconds, l.Computed = episode.Ptr(int64(a.int("firsts"))), episode.Ptr(a.time("took").Seconds()), episode.Ptr(int64(a.int("computed")))
+	}
 	return l
 }
 

@@ -197,7 +197,7 @@ func (c *Core) answer(w *call) float64 {
 // replica that has not seen the group's prompt computes it first. Siblings are spread where they are long: what is wrong in the
 // expectation of one is wrong in that of all.
 func (c *Core) place(p *pool, w *call, now Time, reserved int) int {
-	w.life.ahead = still(w.Prompt, 0, c.answer(w), w.Want)
+	w.life.ahead = still(w.Prompt, 0, w.likely, w.Want)
 	g, x, need := w.life.siblings, float64(w.Prompt), &w.life.ahead
 	refill := c.rules.PrefillToken.Seconds()*x + c.rules.PrefillPair.Seconds()*x*x/2
 	best, soonest := -1, math.Inf(1)
@@ -222,7 +222,7 @@ func (c *Core) place(p *pool, w *call, now Time, reserved int) int {
 // thetaOf is the share of a replica's memory, at most theta, that may be projected with a call in it whose answer is most of its work.
 // Some is left for the long ones, which are known as such only when others have run for a while.
 func (c *Core) thetaOf(w *call, theta float64) float64 {
-	single, e := c.rules.ThetaAnswer, c.answer(w)
+	single, e := c.rules.ThetaAnswer, w.likely
 	if e >= longTimes*c.answers.mean(w.Cell, w.Want, c.now) {
 		single = c.rules.ThetaLong
 	}
@@ -232,6 +232,9 @@ func (c *Core) thetaOf(w *call, theta float64) float64 {
 // unknown says that most of a single call's work is its answer, which nobody knows. Else it is its prompt's, which is known, and
 // perhaps cached where its group is.
 func (c *Core) unknown(w *call) bool { return w.life.single && c.answer(w) > float64(w.Prompt) }
+
+// unknown is the same by what was last expected.
+func (w *call) unknown() bool { return w.life.single && w.likely > float64(w.Prompt) }
 
 // strict says whether a member of the pool has a budget that a person set.
 func (c *Core) strict(p *pool) bool {

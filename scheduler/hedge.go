@@ -58,7 +58,8 @@ func (c *Core) hedge(a alarm, now Time) (Launch, bool) {
 // is not tried with it.
 func (c *Core) hedgeAt(w *call, now Time) int {
 	best := -1
-	w.life.ahead = still(w.Prompt, 0, c.answer(w), w.Want)
+	c.size(w)
+	w.life.ahead = still(w.Prompt, 0, w.likely, w.Want)
 	c.look(w)
 	for i, r := range c.replicas {
 		if i == w.on || r.open || r.Rows > 0 || !c.fits(r, w, now) {

@@ -26,6 +26,7 @@ type life struct {
 	acting            bool
 	since             Time      // acting since
 	entered           Time      // inside since
+	used              Time      // its last call ended
 	single            bool      // one call is all it makes: counted in replica.singles and flow, its plan is nought
 	prompt            int       // of that call, tokens
 	holds             int       // counts its actions, so that an old alarm is known as one
@@ -177,6 +178,20 @@ func (p *plan) peakWith(q plan) float64 {
 	return most
 }
 
+// count adds a plan to those of the episodes inside.
+func (r *replica) count(p plan, sign float64) {
+	r.sum.add(p, sign)
+	r.top = -1
+}
+
+// peak is the most memory that the episodes inside are projected to need, without those of one call.
+func (r *replica) peak() float64 {
+	if r.top < 0 {
+		r.top = r.sum.peakWith(plan{})
+	}
+	return r.top
+}
+
 // singles is the memory of episodes of one call on a replica. Their contexts grow while they run, and the short ones leave first,
 // so what they need is projected from how far they have come.
 type singles struct {
@@ -220,8 +235,9 @@ func (c *Core) enter(l *life, i int) {
 	l.seq = c.admissions
 	r := c.replicas[i]
 	r.inside++
+	r.remains.reuse(l)
 	c.settleIn(l, i)
-	r.sum.add(l.plan, 1)
+	r.count(l.plan, 1)
 	r.singles.add(l, c.now, 1)
 	r.members = append(r.members, l)
 }
@@ -234,11 +250,12 @@ func (c *Core) exit(l *life) {
 	r := c.replicas[l.replica]
 	l.inside = false
 	r.inside--
-	r.sum.add(l.plan, -1)
+	r.remains.keep(l)
+	r.count(l.plan, -1)
 	r.singles.add(l, l.entered, -1)
 	c.part(l)
 	if r.inside == 0 {
-		r.sum = plan{} // no rounding is carried on
+		r.sum, r.top = plan{}, 0 // no rounding is carried on
 	}
 	for k, m := range r.members {
 		if m == l {
@@ -252,9 +269,9 @@ func (c *Core) exit(l *life) {
 // replan replaces the life's plan, also where it is counted.
 func (c *Core) replan(l *life, p plan) {
 	if l.inside {
-		s := &c.replicas[l.replica].sum
-		s.add(l.plan, -1)
-		s.add(p, 1)
+		r := c.replicas[l.replica]
+		r.count(l.plan, -1)
+		r.count(p, 1)
 	}
 	l.plan = p
 }
@@ -307,14 +324,14 @@ func (c *Core) hold(r *replica) Time {
 	return max(Time(s*1e9), c.rules.MinHold)
 }
 
-// crowded pauses episodes between calls, the youngest first, while what r holds now nears all it has. It reports whether l
+// crowded pauses episodes between calls, the one with the least to compute again first, while what r holds now nears all it has. It reports whether l
 // itself, at the end of its turn, is one of them.
 func (c *Core) crowded(l *life) bool {
 	r := c.replicas[l.replica]
 	for r.Capacity.KVTokens > 0 && r.inside > 1 && r.sum[0] > c.rules.PauseAt*r.holds() {
 		victim := l
 		for _, m := range r.members {
-			if m.call == nil && m.seq > victim.seq {
+			if m.call == nil && m.context < victim.context {
 				victim = m
 			}
 		}

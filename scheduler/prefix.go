@@ -229,6 +229,7 @@ func (c *Core) wipe(r *replica) {
 	r.cache.flow += int64(r.capacity()) + 1
 	c.evict(r)
 	r.cache.trail = nil
+	r.remains = remains{}
 }
 
 // view is what the replicas have of one call's prompt, tokens from its beginning.

@@ -27,14 +27,17 @@ type replica struct {
 	inside            int     // episodes whose memory is counted here
 	members           []*life // them
 	sum               plan    // of their plans
+	top               float64 // of sum; negative = not known
 	singles           singles // those of one call
 	reads             int     // of the running calls, tokens: what each step has to read
 	cache             cache
+	remains           remains
 	flow              flow    // of their calls
 	theta             float64 // share of what it holds that may be projected
 	scale             float64 // what it holds, relative to what we were told; corrected by trim and Observe
 	probed            bool    // a held context was lost once
 	back, lost        int     // held contexts that came back in this generation, and those among them the cache had lost
+	kept              int     // that came back since something was lost or r was taken to hold more
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
 	streak            int     // failures in a row
 	open              bool    // circuit
@@ -107,13 +110,20 @@ func (c *Core) fits(r *replica, w *call, now Time) bool {
 	}
 	share := r.theta
 	switch {
-	case w.Turns != 1 || 2*c.sharedAt(r, w) >= w.Prompt+c.expected(w):
-	case c.unknown(w):
+	case w.Turns != 1 || 2*c.sharedAt(r, w) >= w.Prompt+int(w.likely):
+	case w.unknown():
 		share = c.thetaOf(w, share)
 	default:
 		share = min(share, c.rules.ThetaSingle)
 	}
-	return r.inside == 0 || c.need(r, w) <= share*c0
+	if r.inside == 0 {
+		return true
+	}
+	room := share * c0
+	if !w.unknown() && r.peak()*lumpy(r.inside+1) > room { // it is full without the call, as it is most often
+		return false
+	}
+	return c.need(r, w) <= room
 }
 
 // need is the most memory the episodes on r, the call's among them, are projected to need, tokens.
@@ -122,13 +132,14 @@ func (c *Core) need(r *replica, w *call) float64 {
 	if w.life.single {
 		prompt = max(w.Prompt-c.sharedAt(r, w), 0)
 	}
+	more[0] += r.inTheWay()
 	need := r.sum.peakWith(more) * lumpy(r.inside+1)
 	switch {
-	case c.unknown(w):
+	case w.unknown():
 		c.sum(r)
 		need += r.flow.ahead.peakWith(&w.life.ahead)
 	case prompt >= 0 || r.singles.n > 0:
-		need += r.singles.peak(prompt, float64(c.expected(w)), c.answers.rate, c.now)
+		need += r.singles.peak(prompt, float64(int(w.likely)), c.answers.rate, c.now)
 	}
 	return need
 }
@@ -150,7 +161,7 @@ func (r *replica) ready(now Time) bool {
 func (r *replica) fill() float64 {
 	f := 0.0
 	if r.Capacity.KVTokens > 0 {
-		f = (r.sum.peakWith(plan{}) + float64(r.singles.prompts+256*r.singles.n)) / float64(r.Capacity.KVTokens)
+		f = (r.peak() + float64(r.singles.prompts+256*r.singles.n)) / float64(r.Capacity.KVTokens)
 	}
 	if r.MaxCalls > 0 {
 		f = max(f, float64(r.running)/float64(r.MaxCalls))
@@ -232,13 +243,15 @@ func (r *replica) trim(context, cached int, wanted, fresh bool) {
 		return
 	}
 	share := float64(r.lost) / float64(r.back)
+	r.kept += r.back
 	r.back, r.lost = 0, 0
 	switch {
 	case share > lossAllowed:
 		r.shrink(1 - min(share, 0.3)*lossStep)
-	case wanted && !r.probed:
+	case !wanted || fresh && r.confirmed() && r.kept < enough: // what goes against the server's own reading needs more to show it
+	case !r.probed:
 		r.grow(probeStep, fresh)
-	case wanted && share == 0:
+	case share == 0:
 		r.grow(keepStep, fresh)
 	}
 }
@@ -249,6 +262,7 @@ const (
 	lossStep    = 0.5
 	probeStep   = 0.01
 	keepStep    = 0.005
+	enough      = 1 / lossAllowed // contexts that must come back to show the share that may be lost
 )
 
 // holds is how many tokens r is taken to hold; 0 = not known.

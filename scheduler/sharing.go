@@ -87,21 +87,22 @@ func (c *Core) near(w *call, now Time, reserved int) (replica int, known bool) {
 	}
 	best, full, idle := -1, -1, -1
 	var least, lower float64
-	members, out := w.reach().members, float64(c.expected(w))
+	members, out := w.reach().members, float64(int(w.likely))
 	for k := range members {
 		i := members[(k+c.turn)%len(members)]
 		r := c.replicas[i]
-		x := c.price(r, w, out)
 		switch {
 		case c.takes(i, w, now, reserved):
-			if best < 0 || x < least {
+			if x := c.price(r, w, out); best < 0 || x < least {
 				best, least = i, x
 			}
 			if r.running == 0 && r.inside == 0 {
 				idle = i
 			}
-		case r.ready(now) && c.view.cached[i] > 0 && (full < 0 || x < lower):
-			full, lower = i, x
+		case c.view.cached[i] > 0 && r.ready(now):
+			if x := c.price(r, w, out); full < 0 || x < lower {
+				full, lower = i, x
+			}
 		}
 	}
 	if best < 0 || full < 0 || least <= lower || w.moved || now-w.since > c.rules.StartLimit || c.view.moves == mostMoves {
@@ -165,7 +166,7 @@ func (c *Core) price(r *replica, w *call, out float64) float64 {
 	prefill := (prompt-cached)*c.rules.PrefillToken.Seconds() + (prompt*prompt-cached*cached)/2*c.rules.PrefillPair.Seconds()
 	load := float64(r.reads)
 	if !w.life.single { // those in an action will come back
-		load = max(load, r.sum.peakWith(plan{}))
+		load = max(load, r.peak())
 	}
 	return lean*prefill + out*c.rules.ReadToken.Seconds()*load
 }
