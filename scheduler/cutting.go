@@ -47,7 +47,28 @@ func (c *Core) Cut(t Ticket, prompt int, u Usage, now Time) Decision {
 	if w.most > 0 {
 		w.Want = w.most - u.Generated
 	}
-	w.counted, w.failures, w.avoid, w.most = 0, 0, -1, 0
+	w.counted, w.failures, w.avoid, w.most, w.MinUseful = 0, 0, -1, 0, 1 // what is begun is worth going on with
 	c.enqueue(w, now)
 	return Continuing
+}
+
+// Whole reports that a launched attempt's answer was cut and cannot be gone on with: the core holds the call and launches it again, to be made at one
+// go from its beginning.
+func (c *Core) Whole(t Ticket, now Time) Decision {
+	w := c.calls[t]
+	if w == nil || w.state != running {
+		panic(fmt.Sprintf("scheduler: call %d is to be made again and was not running", t))
+	}
+	r := c.landed(w, nil, Usage{Cached: -1}, -1, now)
+	c.answers.left(w.Cell, w.launched, now, -1)
+	c.healthy(r, now)
+	r.served++
+	w.Prompt -= w.got
+	w.Want = 0
+	if w.most > 0 {
+		w.Want = w.most + w.got
+	}
+	w.got, w.most, w.Continues = 0, 0, false
+	c.enqueue(w, now)
+	return Retrying
 }

@@ -22,7 +22,7 @@ func (e *Engine) complete(w http.ResponseWriter, r *http.Request, body []byte) e
 			return err
 		}
 		for i := range req.samples() {
-			answers = append(answers, e.policy.compose(prompt, e.draw(prompt, &req.knobs, session(r), i), want{}, l))
+			answers = append(answers, e.completion(prompt, &req.knobs, r, i, l))
 		}
 	}
 	c := e.submit(answers, &req.knobs)
