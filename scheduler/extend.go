@@ -48,7 +48,7 @@ func (s *Scheduler) cutShort(p *pending, l Launch, r *episode.Reply, endpoint st
 	delete(p.flights, l.Ticket)
 	if !r.Extensible() || len(r.SampledIDs) != p.tokens()+u.Generated {
 		s.whole.Store(true) // the next ones would not be either
-		s.cfg.Trace.wasted(endpoint, u.Generated+p.tokens())
+		s.cfg.Trace.remade(endpoint, u.Generated+p.tokens())
 		p.soFar = nil
 		s.core.Whole(l.Ticket, s.now())
 	} else {

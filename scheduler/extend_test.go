@@ -161,7 +161,7 @@ func TestWhatCannotBeGoneOnWithIsMadeWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wasted atomic.Int64
 		m := &parrot{reasons: true}
-		s := cutting(t, m, Trace{Wasted: func(_ string, tokens int) { wasted.Add(int64(tokens)) }})
+		s := cutting(t, m, Trace{Remade: func(_ string, tokens int) { wasted.Add(int64(tokens)) }})
 		defer s.Close()
 		for round := range 2 {
 			before := m.requests.Load()

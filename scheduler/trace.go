@@ -18,6 +18,7 @@ type Trace struct {
 	Lost      func(endpoint string, took time.Duration)                      // one of a call's two attempts was for nothing: its time
 	Wasted    func(endpoint string, tokens int)                              // and the tokens it is known to have generated, later
 	Continued func(endpoint string, again int)                               // an answer was cut and is gone on with; tokens of its context that this attempt computed again
+	Remade    func(endpoint string, tokens int)                              // an answer was cut, cannot be gone on with and is made again: these tokens were for nothing
 	Opened    func(e *episode.Episode)
 	Closed    func(e *episode.Episode) // after scoring, before it is written
 	Skipped   func(episodeID string)   // found done already
@@ -74,6 +75,12 @@ func (t Trace) wasted(endpoint string, tokens int) {
 func (t Trace) continued(endpoint string, again int) {
 	if t.Continued != nil {
 		t.Continued(endpoint, again)
+	}
+}
+
+func (t Trace) remade(endpoint string, tokens int) {
+	if t.Remade != nil {
+		t.Remade(endpoint, tokens)
 	}
 }
 
