@@ -30,7 +30,6 @@ type member struct {
 	rows     int    // of a batch, where it pads; 0 = it does not
 	shapes   []int  // tokens: what prompts are padded to
 	extends  bool   // answers may be cut there: it goes on from token ids
-	uncut    string // why they may not, where it pads and that was asked for
 	callsWhy string // where that figure is from, for people
 	meter    *meter
 }
@@ -65,24 +64,7 @@ func openFleet(ctx context.Context, a *app, s *Settings, answers func(string) (s
 			f.add(opened[i], e, s)
 		}
 	}
-	if err := f.judge(ctx, a, errs); err != nil {
-		return f, err
-	}
-	f.prove(ctx, s)
-	return f, nil
-}
-
-// prove finds out what is worth to know only of servers that pad.
-func (f *fleet) prove(ctx context.Context, s *Settings) {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	var all sync.WaitGroup
-	for i := range f.members {
-		if m := &f.members[i]; m.rows > 0 && !s.Uncut {
-			all.Go(func() { m.proveExtend(ctx) })
-		}
-	}
-	all.Wait()
+	return f, f.judge(ctx, a, errs)
 }
 
 // judge decides whether a fleet with these failures can work; it closes the fleet when not.
@@ -198,9 +180,6 @@ func (f *fleet) describe(a *app) {
 		c := m.endpoint.Capacity()
 		a.notice("endpoint %s: %s, model %s, context %s, KV cache %s, %d calls at once (%s)", m.endpoint.Name(), m.endpoint.Kind(), m.endpoint.Model(),
 			tokensText(c.ContextTokens), tokensText(c.KVTokens), m.calls, m.callsWhy)
-		if m.uncut != "" {
-			a.notice("endpoint %s: answers are made at one go: it does not go on from token ids (%s)", m.endpoint.Name(), m.uncut)
-		}
 	}
 }
 
