@@ -22,12 +22,13 @@ type gamble struct {
 	workload Workload
 	rules    scheduler.Rules
 	down     time.Duration // how long replicas were not up, together
+	each     time.Duration // what an episode may take of the others' time
 }
 
 // gambleOf makes the gamble of a seed: at most so many replicas, episodes and incidents.
 func gambleOf(seed uint64, replicas, episodes, incidents int) gamble {
 	r := rand.New(rand.NewPCG(seed, 7))
-	g := gamble{workload: mixed(1+r.IntN(episodes), seed).Slower([]float64{0.1, 1, 5}[r.IntN(3)])}
+	g := gamble{each: 10 * time.Second, workload: mixed(1+r.IntN(episodes), seed).Slower([]float64{0.1, 1, 5}[r.IntN(3)])}
 	for i := range 1 + r.IntN(replicas) {
 		g.fleet.Replicas = append(g.fleet.Replicas, randomReplica(r, i == 0))
 	}
@@ -232,7 +233,7 @@ func (g gamble) play(t testing.TB) Result {
 // mostWait is how long a call may wait at most: until its turn comes by age, while all replicas are down, and then until the episodes
 // that are inside have ended, one after the other at worst.
 func (g gamble) mostWait() time.Duration {
-	return g.rules.StartLimit + g.down + time.Duration(len(g.workload.Episodes))*10*time.Second
+	return g.rules.StartLimit + g.down + time.Duration(len(g.workload.Episodes))*g.each
 }
 
 func TestLawsOnRandomFleets(t *testing.T) {
@@ -258,6 +259,7 @@ func paddedOf(seed uint64) gamble {
 	g := gambleOf(seed, 3, 1, 4)
 	g.workload = Reasoning(4+r.IntN(12), 1+r.IntN(8), seed)
 	g.workload.MaxNew = 2000 + r.IntN(4000)
+	g.each = 30 * time.Second // answers of thousands of tokens, on replicas that take up to 24 ms a token
 	for i, e := range g.workload.Episodes {
 		e.Turns[0].Out = min(e.Turns[0].Out, g.workload.MaxNew)
 		e.Domain = "d" + fmt.Sprint(i%2)

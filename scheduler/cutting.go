@@ -45,7 +45,7 @@ func (c *Core) Cut(t Ticket, prompt int, u Usage, now Time) Decision {
 	w.got += u.Generated
 	w.Prompt += u.Generated
 	if w.most > 0 {
-		w.Want = w.most - u.Generated
+		w.Want = max(w.most-u.Generated, 1) // a server may give more than it was asked for; nought would be no limit
 	}
 	w.counted, w.failures, w.avoid, w.most, w.MinUseful = 0, 0, -1, 0, 1 // what is begun is worth going on with
 	c.enqueue(w, now)
