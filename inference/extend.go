@@ -45,8 +45,8 @@ func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.R
 	return whole, nil
 }
 
-// renderExtension is the body of the request. What decides how a chat is rendered has no place in it.
-func (e *Endpoint) renderExtension(c *episode.Call, prompt []int32, maxTokens int) ([]byte, error) {
+// renderExtension is the body of the request; prompt is ids or a list of such. What decides how a chat is rendered has no place in it.
+func (e *Endpoint) renderExtension(c *episode.Call, prompt any, maxTokens int) ([]byte, error) {
 	extra, err := mergeExtra(e.cfg.ExtraBody, c.Sampling.Extra)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,9 @@ import (
 // errandFor is the attempt that a launch asks for: of the call itself, or to go on with what there is of its answer.
 func (s *Scheduler) errandFor(p *pending, l Launch) func(context.Context) (*episode.Reply, error) {
 	e, c, soFar := s.cfg.Endpoints[l.Replica], p.call, p.soFar
+	if (l.Cut || soFar != nil) && !c.Sampling.TokenIDs {
+		p.asks = true
+	}
 	if soFar != nil {
 		return func(ctx context.Context) (*episode.Reply, error) {
 			return e.Extender.Extend(ctx, c, soFar, l.Attempt, l.MaxTokens)
@@ -77,8 +80,8 @@ func (p *pending) tokens() int {
 }
 
 // asAsked is the reply as the caller wants it: the ids of an answer that might have been cut were asked for here.
-func (p *pending) asAsked(r *episode.Reply, cut bool) *episode.Reply {
-	if p.call.Sampling.TokenIDs || !cut && p.soFar == nil {
+func (p *pending) asAsked(r *episode.Reply) *episode.Reply {
+	if !p.asks {
 		return r
 	}
 	bare := *r
@@ -92,5 +95,5 @@ func (s *Scheduler) full(p *pending) answer {
 	if r == nil {
 		return answer{err: ErrContextFull}
 	}
-	return answer{reply: p.asAsked(r, true), turn: s.turn(p, p.latest, r, r.Endpoint, p.began, 0)}
+	return answer{reply: p.asAsked(r), turn: s.turn(p, p.latest, r, r.Endpoint, p.began, 0)}
 }

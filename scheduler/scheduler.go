@@ -26,6 +26,7 @@ type Endpoint struct {
 	Shapes   []int // what prompts are padded to there: see ReplicaConfig.Shapes
 
 	Extender episode.Extender // goes on with answers that were cut; nil = cannot. Only with Rows: see ReplicaConfig.Continues
+	Lister   episode.Lister   // takes a whole batch in one request; nil = cannot. Only with an Extender
 }
 
 // Config is what a Scheduler needs. The zero value of a field means its default.
@@ -91,6 +92,7 @@ type pending struct {
 	hedged   bool
 	soFar    *episode.Reply // of an answer that was cut
 	served   time.Duration  // sum of the times of the attempts that made it
+	asks     bool           // ids are asked for that the call does not ask for
 	latest   Launch
 	began    time.Time // of the latest attempt that ended
 }
@@ -216,13 +218,21 @@ func (s *Scheduler) pump() Time {
 		}
 		s.finish(r.Ticket.call(), p, a)
 	}
-	for _, l := range launches {
+	lists, row := s.listings(launches), map[*listing]int{}
+	for i, l := range launches {
 		p := s.pending[l.Ticket.call()]
 		s.cfg.Trace.launched(s.cfg.Endpoints[l.Replica].Name, l)
 		ctx, cancel := context.WithCancelCause(p.ctx)
 		p.flights[l.Ticket] = flying{cancel, s.cfg.Endpoints[l.Replica].Name, time.Now()}
 		p.hedged = p.hedged || l.Hedge
 		errand := s.errandFor(p, l)
+		if list := lists[i]; list != nil {
+			n := row[list]
+			if row[list]++; n == 0 {
+				list.begin(s)
+			}
+			errand = func(ctx context.Context) (*episode.Reply, error) { return list.wait(ctx, n) }
+		}
 		s.running.Go(func() {
 			defer cancel(nil)
 			s.attempt(ctx, p, l, errand)
@@ -341,10 +351,14 @@ func (s *Scheduler) attempt(ctx context.Context, p *pending, l Launch, errand fu
 func safely(ctx context.Context, errand func(context.Context) (*episode.Reply, error)) (r *episode.Reply, err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			r, err = nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: fmt.Errorf("panic: %v", x)}
+			r, err = nil, panicked(x)
 		}
 	}()
 	return errand(ctx)
+}
+
+func panicked(x any) *episode.Fault {
+	return &episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: fmt.Errorf("panic: %v", x)}
 }
 
 // settle is run by the loop when an attempt has ended.
@@ -371,7 +385,7 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		if l.Hedge {
 			s.cfg.Trace.won(endpoint)
 		}
-		s.finish(t, p, answer{reply: p.asAsked(reply, l.Cut), turn: s.turn(p, l, reply, endpoint, began, took)})
+		s.finish(t, p, answer{reply: p.asAsked(reply), turn: s.turn(p, l, reply, endpoint, began, took)})
 		return
 	}
 	p.failed += took

@@ -25,10 +25,10 @@ func said(r *storage.Row) []any {
 	return []any{r.Messages, r.TokenIDs, r.LossMask, r.Logprobs, r.NumOutputTokens, r.Status, r.StopReason}
 }
 
-// Answers that are cut where their batch is, and gone on with from their token ids, are the answers that come at one go: texts, ids, masks,
+// Answers that are cut where their batch is, in lists, and gone on with from their token ids, are the answers that come at one go: texts, ids, masks,
 // log-probabilities and counts, whatever cut them.
 func TestCutAnswersAreTheSameRows(t *testing.T) {
-	tasks := storyFile(t, 16)
+	tasks := storyFile(t, 48)
 	engine, err := enginesim.New(enginesim.Config{Seed: 5, Batching: enginesim.Static, MaxSeqs: 8, LengthMean: 200, LengthSigma: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestCutAnswersAreTheSameRows(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close(t.Context()) })
 	run := func(flags ...string) (map[string]*storage.Row, *cuttingReport) {
 		dir, s := newRunDir(t), newShell(t)
-		args := append([]string{"run", tasks, "-o", dir, "-n", "3", "--endpoint", "http://" + server.Addr(), "--json", "--reward", "none",
+		args := append([]string{"run", tasks, "-o", dir, "--temperature", "0", "--endpoint", "http://" + server.Addr(), "--json", "--reward", "none",
 			"--token-ids", "--logprobs", "--max-tokens", "400"}, flags...)
 		s.do(codeOK, args...)
 		return rowsIn(t, dir), s.document().Run.Session.Cutting

@@ -30,6 +30,7 @@ type member struct {
 	rows     int    // of a batch, where it pads; 0 = it does not
 	shapes   []int  // tokens: what prompts are padded to
 	extends  bool   // answers may be cut there: it goes on from token ids
+	lists    bool   // it takes a batch in one request
 	callsWhy string // where that figure is from, for people
 	meter    *meter
 }
@@ -227,6 +228,9 @@ func (f *fleet) endpoints() []scheduler.Endpoint {
 		}
 		if m.extends {
 			e.Extender = m.endpoint
+		}
+		if m.lists {
+			e.Lister = m.endpoint
 		}
 		list = append(list, e)
 	}

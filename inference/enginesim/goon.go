@@ -6,20 +6,60 @@ import (
 )
 
 // A model that is given the beginning of its own answer goes on as it would have. The policy knows whole answers only, so it is asked for
-// the answer to the prompt without that beginning; where that answer begins so, the rest of it is what comes. That takes a draw which is the same both
-// times: by temperature 0, a seed, or a session.
+// the answer to the prompt without that beginning; where that answer begins so, the rest of it is what comes. That takes the draw of the first
+// time: it is remembered with what was said, and found again without that by temperature 0, a seed, or a session.
+
+// begun is an answer that was cut: its draw, and how many tokens of it there are.
+type begun struct {
+	draw uint64
+	said int
+}
+
+// mostBegun is how many answers that were cut are remembered; then all are forgotten.
+const mostBegun = 1 << 16
+
+// remember keeps how an answer that was cut may be gone on with.
+func (e *Engine) remember(a *answer) {
+	if a.finish != "length" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.begun == nil || len(e.begun) >= mostBegun {
+		e.begun = map[uint64]begun{}
+	}
+	e.begun[hashTokens(0, slices.Concat(a.prompt, a.ids))] = begun{a.draw, a.past + len(a.ids)}
+}
+
+// recall is the rest of an answer that was cut, if the prompt ends with one; else nil.
+func (e *Engine) recall(prompt []int32, l limits) *answer {
+	e.mu.Lock()
+	b, ok := e.begun[hashTokens(0, prompt)]
+	e.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return e.rest(prompt, b.said, b.draw, l)
+}
+
+// rest is what comes after the last `said` tokens of a prompt, if they are the beginning of the answer to what is before them; else nil.
+func (e *Engine) rest(prompt []int32, said int, draw uint64, l limits) *answer {
+	asked, whole := prompt[:len(prompt)-said], l
+	whole.max += said
+	return e.policy.compose(asked, draw, want{}, whole).after(prompt[len(asked):], l)
+}
 
 // completion is the answer to a raw prompt.
 func (e *Engine) completion(prompt []int32, k *knobs, r *http.Request, i int, l limits) *answer {
-	if said := e.tokens.begun(prompt); said > 0 && k.repeats(session(r)) {
-		asked := prompt[:len(prompt)-said]
-		whole := l
-		whole.max += said
-		if rest := e.policy.compose(asked, e.draw(asked, k, session(r), i), want{}, whole).after(prompt[len(asked):], l); rest != nil {
-			return rest
-		}
+	a := e.recall(prompt, l)
+	if said := e.tokens.begun(prompt); a == nil && said > 0 && k.repeats(session(r)) {
+		a = e.rest(prompt, said, e.draw(prompt[:len(prompt)-said], k, session(r), i), l)
 	}
-	return e.policy.compose(prompt, e.draw(prompt, k, session(r), i), want{}, l)
+	if a == nil {
+		a = e.policy.compose(prompt, e.draw(prompt, k, session(r), i), want{}, l)
+	}
+	e.remember(a)
+	return a
 }
 
 // repeats says whether the same request gets the same answer.
