@@ -29,7 +29,7 @@ func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.R
 	if f != nil {
 		return nil, e.fault(classify(*f, time.Now()))
 	}
-	more, err := e.extension(a, c, prompt)
+	more, err := e.extension(a, c, prompt, maxTokens)
 	if err != nil {
 		return nil, e.fault(classify(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a}, time.Now()))
 	}
@@ -69,8 +69,8 @@ func (e *Endpoint) renderExtension(c *episode.Call, prompt any, maxTokens int) (
 }
 
 // extension checks that the answer goes on from the prompt, token by token.
-func (e *Endpoint) extension(a *answer, c *episode.Call, prompt []int32) (*episode.Reply, error) {
-	r, err := a.reply(c.Sampling)
+func (e *Endpoint) extension(a *answer, c *episode.Call, prompt []int32, maxTokens int) (*episode.Reply, error) {
+	r, err := a.reply(c.Sampling, maxTokens)
 	switch {
 	case err != nil:
 		return nil, err

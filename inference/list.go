@@ -38,7 +38,7 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 	}
 	replies := make([]*episode.Reply, len(rows))
 	for i := range rows {
-		more, err := e.rowOf(a, i, rows[i].Call, prompts[i])
+		more, err := e.rowOf(a, i, rows[i].Call, prompts[i], maxTokens)
 		if err != nil {
 			return nil, e.fault(classify(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{fmt.Errorf("row %d of %d: %w", i, len(rows), err)}, answer: a}, time.Now()))
 		}
@@ -81,13 +81,13 @@ func (e *Endpoint) blank(ctx context.Context, c *episode.Call) (*episode.Reply, 
 }
 
 // rowOf is one row's part of the answer. Usage is of all rows together, so each is told by its ids.
-func (e *Endpoint) rowOf(a *answer, i int, c *episode.Call, prompt []int32) (*episode.Reply, error) {
+func (e *Endpoint) rowOf(a *answer, i int, c *episode.Call, prompt []int32, maxTokens int) (*episode.Reply, error) {
 	c0 := a.choices[i]
 	if c0 == nil {
 		return nil, errors.New("the answer has no choice for it")
 	}
 	one := &answer{model: a.model, version: a.version, choices: map[int]*choice{0: c0}}
-	r, err := e.extension(one, c, prompt)
+	r, err := e.extension(one, c, prompt, maxTokens)
 	if err != nil {
 		return nil, err
 	}
