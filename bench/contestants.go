@@ -27,6 +27,7 @@ func Contestants() []Contestant {
 	}
 	all := []Contestant{
 		{"tranche", "the scheduler's own core, untuned", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{}, t) }},
+		{"tranche-uncut", "the same, answers made at one go also on engines that pad", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{Uncut: true}, t) }},
 		{"tranche-early", "the same with the shortest single answers first", func(t Told) (Policy, error) { return NewCore(scheduler.Rules{EarlyYield: true}, t) }},
 		{"flood", "every call at once, round robin", sure(func(t Told) Policy { return NewFlood(t, false) })},
 		{"flood-sticky", "every call at once, episodes stay on a replica", sure(func(t Told) Policy { return NewFlood(t, true) })},

@@ -27,6 +27,9 @@ func (p *corePolicy) Next(now scheduler.Time) ([]scheduler.Launch, []scheduler.R
 }
 
 func (p *corePolicy) Settle(t scheduler.Ticket, o Outcome, now scheduler.Time) scheduler.Decision {
+	if o.Cut {
+		return p.core.Cut(t, o.Prompt, scheduler.Usage{Generated: o.Generated, Cached: o.Cached}, now)
+	}
 	return p.core.Settle(t, o.Fault, scheduler.Usage{Generated: o.Generated, Cached: o.Cached}, now)
 }
 

@@ -105,7 +105,7 @@ func (f Fleet) Tell(w Workload) Told {
 		}
 		told := scheduler.ReplicaConfig{Name: "r" + strconv.Itoa(i), Capacity: know}
 		if c.Batching == enginesim.Static || c.Batching == enginesim.Shaped {
-			told.Rows = c.MaxSeqs
+			told.Rows, told.Continues = c.MaxSeqs, true
 			if c.Batching == enginesim.Shaped {
 				told.Shapes = c.PadsTo()
 			}

@@ -91,6 +91,7 @@ type Row struct {
 	Attempts        Mean      `json:"attempts"`
 	Failures        Mean      `json:"failed_attempts"`
 	Rejected        Mean      `json:"rejected_episodes"`
+	Cuts            Mean      `json:"answers_cut_and_gone_on_with"`
 	Truncated       Mean      `json:"answers_cut_by_policy"`
 	Bounds          []Bounded `json:"bounds,omitempty"` // per replica, where the policy tells
 
@@ -307,6 +308,7 @@ func (r *Row) conclude(bounds []float64, flood, best *Row) {
 	r.Attempts = count(func(x *Result) int { return x.Attempts })
 	r.Failures = count(func(x *Result) int { return x.Failures })
 	r.Rejected = count(func(x *Result) int { return x.Rejected })
+	r.Cuts = count(func(x *Result) int { return x.Cuts })
 	r.Truncated = count(func(x *Result) int { return x.Truncated })
 	r.Bounds = boundsOf(r.results)
 }

@@ -71,7 +71,8 @@ func TestSchedulerOnPaddedEngines(t *testing.T) {
 		rows     int
 		gain     float64
 	}{
-		"static, like siblings": {enginesim.Static, Reasoning(512, 8, 1), 64, 1.1}, // with 16 rows, two groups, it is 0.9
+		"static, like siblings": {enginesim.Static, Reasoning(512, 8, 1), 64, 2.5},
+		"static, two groups":    {enginesim.Static, Reasoning(64, 8, 1), 16, 1.5}, // of like siblings in a batch: order of arrival keeps them together
 		"static, prompts":       {enginesim.Static, prompts(512, 1), 16, 1.3},
 		"shaped, prompts":       {enginesim.Shaped, prompts(512, 1), 16, 1.2},
 	} {

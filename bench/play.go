@@ -22,6 +22,7 @@ type live struct {
 	spans   []span
 	text    *content
 	turn    int
+	got     int              // tokens of the turn's answer that came before it was cut
 	ticket  scheduler.Ticket // of the call that waits or runs; 0 = in an action
 	flight  *flight          // of the attempt that runs; nil = none
 	offered time.Duration
@@ -34,7 +35,9 @@ type flight struct {
 	live     *live
 	ticket   scheduler.Ticket
 	replica  int
-	out      int // tokens that will come
+	prompt   int
+	out      int  // tokens that will come
+	cut      bool // and these are not all
 	cached   int
 	sent     time.Duration
 	finished bool // the engine is through with it; the answer comes when the step is over
@@ -217,7 +220,7 @@ func (s *play) offer(l *live) {
 	s.p.Offer(scheduler.Request{
 		Ticket: l.ticket, Episode: l.id, Group: l.spec.Group, Cell: episode.Cell{DataSource: l.spec.Domain, Turn: l.turn},
 		Prompt: l.spans[l.turn].prompt, Exact: true, Want: s.w.MaxNew, MinUseful: 1, Turns: s.bound, GroupSize: s.groups[l.spec.Group].size,
-		Prefix: marks,
+		Prefix: marks, Continues: s.bound == 1, // a call with tools is not cut in real either: its answer is more than text
 	}, s.now)
 }
 
@@ -297,17 +300,23 @@ func (s *play) launch(c scheduler.Launch) {
 	s.res.Replicas[c.Replica].Attempts++
 	s.moved = s.now
 	m, at := s.machines[c.Replica], l.spans[l.turn]
-	f := &flight{attempt: s.attempts, live: l, ticket: c.Ticket, replica: c.Replica, out: at.out}
+	f := &flight{attempt: s.attempts, live: l, ticket: c.Ticket, replica: c.Replica, prompt: at.prompt + l.got, out: at.out - l.got}
 	l.flight = f
 	if c.MaxTokens > 0 && c.MaxTokens < f.out {
-		s.res.Truncated++
-		f.out = c.MaxTokens
+		f.out, f.cut = c.MaxTokens, c.Cut
+		if !c.Cut {
+			s.res.Truncated++
+		}
 	}
-	if fault := m.refusal(at.prompt, max(c.MaxTokens, f.out)); fault != nil {
+	if fault := m.refusal(f.prompt, max(c.MaxTokens, f.out)); fault != nil {
 		s.at(event{at: s.now + refusalTime, kind: evFail, flight: f, fault: fault})
 		return
 	}
 	prompt, answer := l.text.call(at)
+	if l.got > 0 {
+		prompt = appendUpTo(slices.Clone(prompt), f.prompt, []enginesim.Segment{answer})
+		answer.From += l.got
+	}
 	answer.Tokens = f.out
 	m.send(f, enginesim.Request{ID: f.attempt, Outline: prompt, Continuation: answer}, s.now)
 }
@@ -360,14 +369,23 @@ func (s *play) handle(e event) {
 
 func (s *play) done(f *flight) {
 	l := f.live
-	at := l.spans[l.turn]
-	f.over, l.flight, l.ticket = true, nil, 0
-	delete(s.calls, f.ticket)
+	f.over, l.flight = true, nil
 	delete(s.machines[f.replica].calls, f.attempt)
 	s.moved = s.now
+	o := Outcome{Generated: f.out, Prompt: f.prompt, Cached: f.cached, Cut: f.cut}
+	if f.cut {
+		s.res.Cuts++
+		l.got += f.out
+		if s.p.Settle(f.ticket, o, s.now) != scheduler.Continuing {
+			s.fail(fmt.Errorf("the policy cut call %d and does not go on with it", f.ticket))
+		}
+		return
+	}
+	l.ticket, l.got = 0, 0
+	delete(s.calls, f.ticket)
 	s.res.Calls++
 	s.res.latency = append(s.res.latency, s.now-l.offered)
-	s.p.Settle(f.ticket, Outcome{Generated: f.out, Prompt: at.prompt, Cached: f.cached}, s.now)
+	s.p.Settle(f.ticket, o, s.now)
 	if l.turn == len(l.spans)-1 {
 		s.complete(l)
 		return

@@ -38,6 +38,7 @@ type Outcome struct {
 	Generated int            // tokens of the answer
 	Prompt    int            // tokens of the prompt, as the server counted
 	Cached    int            // tokens of it that the server found in its prefix cache
+	Cut       bool           // the answer got to the launch's MaxTokens, where the policy has it cut, and has not ended: the policy holds the call
 }
 
 // Told is what a policy is told before a run: no more than a client can know.

@@ -19,6 +19,7 @@ type Result struct {
 	Calls     int // answered
 	Attempts  int // sent
 	Failures  int // attempts that failed
+	Cuts      int // attempts whose answer was cut and gone on with
 	Truncated int // answers cut short by the policy's max_tokens: less work than was asked for
 
 	Useful    int64 // tokens generated for completed episodes

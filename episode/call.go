@@ -54,6 +54,7 @@ type Reply struct {
 	SampledIDs []int32   // ids the server sampled; nil = not given
 	Logprobs   []Logprob // one per sampled token when given, else nil
 	Version    *int32    // weight version the server named
+	Spans      []Span    // of an answer that was cut and gone on with: the version of each part; nil = Version is that of all
 	Usage      Usage
 
 	Endpoint string // name of the endpoint that answered

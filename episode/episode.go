@@ -192,7 +192,17 @@ func (e *Episode) addTokens(r *Reply) {
 			}
 		}
 	}
-	e.Tokens.Extend(r.PromptIDs, r.SampledIDs, r.Logprobs, r.Version)
+	prompt, from := r.PromptIDs, 0
+	for _, s := range r.spans() {
+		to := min(from+s.Tokens, len(r.SampledIDs))
+		e.Tokens.Extend(prompt, r.SampledIDs[from:to], logprobsOf(r.Logprobs, from, to), s.Version)
+		prompt, from = nil, to
+	}
+}
+
+// logprobsOf is the part of the list from one token to another, as far as there is one.
+func logprobsOf(list []Logprob, from, to int) []Logprob {
+	return list[min(from, len(list)):min(to, len(list))]
 }
 
 // PendingActions are the tool calls of the last reply that wait for an observation.

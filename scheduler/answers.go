@@ -73,10 +73,7 @@ func (a *answers) left(c episode.Cell, launched, now Time, generated int) {
 
 // mean is the expected length of an answer in the cell that may have at most `want` tokens (0 = not bounded).
 func (a *answers) mean(c episode.Cell, want int, now Time) float64 {
-	prior := float64(answerPrior)
-	if want > 0 {
-		prior = max(float64(want)/answerShare, min(prior, float64(want)))
-	}
+	prior := priorAnswer(want)
 	s := a.of(c)
 	running := 0.0
 	if s.running > 0 {
@@ -87,4 +84,12 @@ func (a *answers) mean(c episode.Cell, want int, now Time) float64 {
 		m = min(m, float64(want))
 	}
 	return m
+}
+
+// priorAnswer is the length that an answer of at most `want` tokens (0 = not bounded) is believed to have before any was seen.
+func priorAnswer(want int) float64 {
+	if want == 0 {
+		return answerPrior
+	}
+	return max(float64(want)/answerShare, min(answerPrior, float64(want)))
 }

@@ -17,10 +17,10 @@ func (c *Core) batches(now Time, launches []Launch) []Launch {
 		if d.waiting == 0 || c.startsAt(r, now) > now {
 			continue
 		}
-		batch := c.batch(r, now)
+		batch, cut := c.batch(r, now)
 		for _, w := range batch {
 			r.batch.add(w, now)
-			launches = append(launches, c.launch(w, r.index, now))
+			launches = append(launches, c.bounded(c.launch(w, r.index, now), w, cut))
 		}
 	}
 	return launches
@@ -44,15 +44,20 @@ func (c *Core) startsAt(r *replica, now Time) Time {
 	return max(r.idle, c.padding.since) + c.rules.Linger // more may be on its way
 }
 
-// batch takes the calls of r's next batch off their racks.
-func (c *Core) batch(r *replica, now Time) []*call {
-	anchor, first := c.anchor(r, now)
-	if anchor == nil {
-		return nil
+// batch takes the calls of r's next batch off their racks, and says at how many tokens their answers are cut; 0 = they are not.
+func (c *Core) batch(r *replica, now Time) ([]*call, int) {
+	first := c.overdue(r, now)
+	whole, cut := c.kinds(r)
+	if len(whole)+len(cut) == 0 {
+		return nil, 0
 	}
 	d := c.padding
 	d.batches++
 	d.flowing, d.offered = d.prompts.seen > d.offered, d.prompts.seen
+	if c.cutsNow(whole, cut, first) {
+		return c.cutBatch(r, cut, first)
+	}
+	anchor := c.anchor(r, whole, first)
 	b := &lot{r: r, f: d.forecast}
 	if first != nil {
 		b.take(c, first)
@@ -60,26 +65,64 @@ func (c *Core) batch(r *replica, now Time) []*call {
 	if anchor.queue.Len() > 0 {
 		b.fill(c, anchor, b.best(anchor))
 	}
-	c.ride(b, anchor)
-	return b.calls
+	c.ride(b, anchor, whole)
+	return b.calls, 0
+}
+
+// kinds are the classes in which calls wait that r may take: of answers that are made at one go, and of those that may be cut.
+func (c *Core) kinds(r *replica) (whole, cut []*cell) {
+	for _, p := range c.order {
+		if !p.padded || !slices.Contains(p.members, r.index) {
+			continue
+		}
+		for _, x := range p.rack.order {
+			switch {
+			case x.queue.Len() == 0:
+			case x.cut:
+				cut = append(cut, x)
+			default:
+				whole = append(whole, x)
+			}
+		}
+	}
+	return whole, cut
+}
+
+// cutsNow says of which kind the next batch is: that of the one call that is overdue, else of the one that has waited longest.
+func (c *Core) cutsNow(whole, cut []*cell, first *call) bool {
+	switch {
+	case first != nil:
+		return first.shelved.cell.cut
+	case len(cut) == 0 || len(whole) == 0:
+		return len(cut) > 0
+	}
+	oldest := func(cells []*cell) Time {
+		since := never
+		for _, x := range cells {
+			since = min(since, x.queue.Head(0).Value.since)
+		}
+		return since
+	}
+	return oldest(cut) <= oldest(whole)
 }
 
 // overdueEvery is one in how many batches goes to what waited too long: where much waits, all has.
 const overdueEvery = 8
 
-// anchor is the class that r's next batch is of, nil when nothing waits that r may take: now and then that of the call that waits
-// longest, which is first then, else the class of the highest rank.
-func (c *Core) anchor(r *replica, now Time) (anchor *cell, first *call) {
-	if w := c.overdue(r, now); w != nil {
-		return w.shelved.cell, w
+// anchor is the class that r's next batch is of: now and then that of the call that waits longest, which is first then, else the class
+// of the highest rank.
+func (c *Core) anchor(r *replica, cells []*cell, first *call) *cell {
+	if first != nil {
+		return first.shelved.cell
 	}
+	var anchor *cell
 	var best rank
-	for x := range c.cellsFor(r) {
+	for _, x := range cells {
 		if k := c.rank(r, x); anchor == nil || k.over(best) {
 			anchor, best = x, k
 		}
 	}
-	return anchor, nil
+	return anchor
 }
 
 // overdue is the longest-waiting call past its age limit that r can take.
@@ -93,22 +136,6 @@ func (c *Core) overdue(r *replica, now Time) *call {
 		}
 	}
 	return nil
-}
-
-// cellsFor visits the classes in which calls wait that r may take.
-func (c *Core) cellsFor(r *replica) func(visit func(*cell) bool) {
-	return func(visit func(*cell) bool) {
-		for _, p := range c.order {
-			if !p.padded || !slices.Contains(p.members, r.index) {
-				continue
-			}
-			for _, x := range p.rack.order {
-				if x.queue.Len() > 0 && !visit(x) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // rank orders classes: those with a full batch first, probes among them before all; of full ones the dearest, which at the end of a run
@@ -176,6 +203,7 @@ type lot struct {
 	promised int              // tokens
 	prompt   int              // the longest, tokens
 	want     int              // greatest limit of an answer, tokens; 0 = none
+	cut      int              // where answers are cut, tokens; 0 = they are not
 	odds     [lotBins]float64 // by bin: the logarithm of the chance that no answer is longer
 }
 
@@ -256,6 +284,9 @@ func (b *lot) fill(c *Core, x *cell, k int) {
 // take puts a call into the batch, unless a budget that a person set would not hold it.
 func (b *lot) take(c *Core, w *call) bool {
 	cost := w.Prompt + b.r.maxTokens(w)
+	if b.cut > 0 {
+		cost = w.Prompt + min(b.cut, b.r.maxTokens(w))
+	}
 	if kv := b.r.Capacity.KVTokens; b.r.Strict && kv > 0 && len(b.calls) > 0 && b.promised+cost > kv {
 		return false
 	}
@@ -276,8 +307,8 @@ type rider struct {
 }
 
 // ride lets calls of other classes ride along where a row costs less here than among its own, those that gain most first.
-func (c *Core) ride(b *lot, anchor *cell) {
-	for _, x := range c.riders(b, anchor) {
+func (c *Core) ride(b *lot, anchor *cell, cells []*cell) {
+	for _, x := range c.riders(b, anchor, cells) {
 		cost := b.with(nil, 0)
 		for k := min(b.r.most()-len(b.calls), x.queue.Len()); k > 0; k /= 2 {
 			if b.with(x.cell, k)-cost < float64(k)*x.own {
@@ -288,13 +319,16 @@ func (c *Core) ride(b *lot, anchor *cell) {
 	}
 }
 
-func (c *Core) riders(b *lot, anchor *cell) []rider {
+func (c *Core) riders(b *lot, anchor *cell, cells []*cell) []rider {
 	if len(b.calls) >= b.r.most() {
 		return nil
 	}
 	var all []rider
 	t1, t2 := b.longest(nil, 0)
-	for x := range c.cellsFor(b.r) {
+	for _, x := range cells {
+		if x.queue.Len() == 0 {
+			continue
+		}
 		if x.standing == follower && anchor.standing != follower {
 			continue
 		}

@@ -28,6 +28,7 @@ type Request struct {
 	MinUseful      int    // least room for an answer worth asking for, tokens
 	Turns          int    // calls the episode may still make, this one included; 0 = not known
 	GroupSize      int    // episodes of its group; 0 = not known
+	Continues      bool   // the answer may be cut, and gone on with from its tokens: see ReplicaConfig.Continues
 	Prefix         []Mark // where the prompt's text was cut, in ascending order; an episode's first call tells, later ones need not
 }
 
@@ -39,6 +40,7 @@ type Launch struct {
 	Class     int
 	Attempt   int  // from 1
 	Hedge     bool // a second attempt while the first goes on; Ticket is the call's, negated
+	Cut       bool // an answer that gets to MaxTokens has not ended: Core.Cut, not Settle, is told of it
 }
 
 // Reject says that a call will not be sent.
@@ -53,11 +55,12 @@ type Decision int
 
 // Decisions.
 const (
-	Finished Decision = iota // the attempt stands: success, or a failure that ends the call
-	Retrying                 // the core holds the call and will launch it again
-	Full                     // the context is full: a normal end of the episode
-	Outlived                 // it failed, and the call's other attempt goes on
-	Lost                     // the call's other attempt had been answered: this one counts for nothing
+	Finished   Decision = iota // the attempt stands: success, or a failure that ends the call
+	Retrying                   // the core holds the call and will launch it again
+	Full                       // the context is full: a normal end of the episode
+	Outlived                   // it failed, and the call's other attempt goes on
+	Continuing                 // its answer was cut: the core holds the call and will launch it again, to go on
+	Lost                       // the call's other attempt had been answered: this one counts for nothing
 )
 
 // Core is the scheduling state machine: no goroutine, no clock, no I/O. Not safe for concurrent use. Same calls in the same
@@ -127,6 +130,8 @@ type call struct {
 	lined    bool // in the lines of its prefixes
 	reads    int  // what each step is expected to read for it, tokens
 	cached   int  // tokens of its prompt that are taken to be cached where it runs
+	got      int  // tokens of its answer that there are, of one that was cut; Prompt counts them too
+	most     int  // of a running one that is to be cut: what it might have without that, tokens; 0 = not bounded
 }
 
 type callState int
@@ -418,23 +423,12 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	if w == nil || w.state != running {
 		panic(fmt.Sprintf("scheduler: call %d is settled and was not running", t))
 	}
-	r := c.replicas[w.on]
-	r.running--
-	r.promised -= w.cost
-	r.prompts -= w.Prompt
-	r.began -= w.launched
-	c.now = now
-	r.answered(w, fault, u)
 	got := u.Generated
 	if fault != nil {
 		got = -1
 	}
+	r := c.landed(w, fault, u, got, now)
 	c.answers.left(w.Cell, w.launched, now, got)
-	r.unload(got, now)
-	c.over(w, r, got)
-	if r.trial == t {
-		r.trial = 0
-	}
 	if w.lost {
 		delete(c.calls, t)
 		return Lost
@@ -450,14 +444,33 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	return c.failed(w, r, fault, now)
 }
 
+// landed takes an attempt that has ended off its replica; got < 0 = it failed.
+func (c *Core) landed(w *call, fault *episode.Fault, u Usage, got int, now Time) *replica {
+	r := c.replicas[w.on]
+	r.running--
+	r.promised -= w.cost
+	r.prompts -= w.Prompt
+	r.began -= w.launched
+	c.now = now
+	r.answered(w, fault, u)
+	r.unload(got, now)
+	c.over(w, r, got)
+	if r.trial == w.Ticket {
+		r.trial = 0
+	}
+	return r
+}
+
 // succeeded learns from a call and projects its episode anew.
 func (c *Core) succeeded(w *call, r *replica, u Usage, now Time) {
+	u.Generated += w.got
+	c.answers.of(w.Cell).tokens += float64(w.got)
 	c.heed(w, u.Generated)
 	if w.Turns == 1 {
 		c.siblings.Add(w.Group, u.Generated)
 		c.teach(w.life.siblings, now)
 	}
-	l, x := w.life, w.Prompt+u.Generated
+	l, x := w.life, w.Prompt-w.got+u.Generated
 	if l.warm && w.held && u.Cached >= 0 {
 		r.trim(l.context, u.Cached, c.byAge.Len() > 0, r.fresh(now, c.rules.StaleAfter))
 	}

@@ -92,7 +92,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 		return nil
 	case "replica":
 		s.names[words[1]] = len(s.replicas)
-		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"), Rows: arg.int("rows"), Shapes: arg.ints(t, "shapes"),
+		s.replicas = append(s.replicas, ReplicaConfig{Name: words[1], MaxCalls: arg.int("calls"), Strict: arg.has("strict"), Rows: arg.int("rows"), Shapes: arg.ints(t, "shapes"), Continues: arg.has("continues"),
 			Capacity: episode.Capacity{KVTokens: arg.int("kv"), ContextTokens: arg.int("context"), Sequences: arg.int("seqs"), BlockTokens: arg.int("block")}})
 		return nil
 	}
@@ -116,7 +116,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 			Ticket: ticket(t, words[1]), Episode: arg.or("ep", "e"+words[1]), Group: arg.or("group", "g"+words[1]),
 			Cell: episode.Cell{DataSource: arg["cell"]}, Prompt: arg.int("prompt"), Exact: arg.has("exact"), Want: arg.int("want"),
 			Context: arg.int("cap"), MinUseful: arg.int("useful"), Turns: arg.int("turns"), GroupSize: arg.int("size"),
-			Prefix: marks(t, arg["begins"]),
+			Prefix: marks(t, arg["begins"]), Continues: arg.has("continues"),
 		}, s.now)
 		return nil
 	case "settle":
@@ -156,13 +156,16 @@ func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
 	if words[2] == "ok" {
 		return decisionName[s.core.Settle(ticket(t, words[1]), nil, Usage{arg.int("tokens"), arg.intOr("cached", -1)}, s.now)]
 	}
+	if words[2] == "cut" {
+		return decisionName[s.core.Cut(ticket(t, words[1]), arg.int("prompt"), Usage{arg.int("tokens"), -1}, s.now)]
+	}
 	class := episode.Class(words[2])
 	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
 		Retry: class != episode.ClassBadRequest && class != episode.ClassCancelled && class != episode.ClassAuth}
 	return decisionName[s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)]
 }
 
-var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full", Outlived: "outlived", Lost: "lost"}
+var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full", Outlived: "outlived", Lost: "lost", Continuing: "continuing"}
 
 func (s *scenario) next() []string {
 	launches, rejects, wait := s.core.Next(s.now)
@@ -178,6 +181,9 @@ func (s *scenario) next() []string {
 		line := fmt.Sprintf("launch %d on %s max=%d class=%d attempt=%d", l.Ticket, s.replicas[l.Replica].Name, l.MaxTokens, l.Class, l.Attempt)
 		if l.Hedge {
 			line += " hedge"
+		}
+		if l.Cut {
+			line += " cut"
 		}
 		out = append(out, line)
 	}

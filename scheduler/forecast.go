@@ -56,11 +56,7 @@ func newForecast() *forecast {
 
 // likely is the logarithm of the expected length of an answer of at most `want` tokens (0 = no bound), given siblings' lengths.
 func (f *forecast) likely(cell episode.Cell, siblings logs, want int) float64 {
-	prior := float64(answerPrior)
-	if want > 0 {
-		prior = max(float64(want)/answerShare, min(prior, float64(want)))
-	}
-	x := f.all.mean(math.Log(max(prior, 1)), wholeWeight)
+	x := f.all.mean(math.Log(max(priorAnswer(want), 1)), wholeWeight)
 	if own := f.cells[cell]; own != nil {
 		x = own.mean(x, cellWeight)
 	}

@@ -28,6 +28,13 @@ type padding struct {
 	batches          int  // begun so far
 	offered          int  // calls until the last batch began
 	flowing          bool // calls came between the last two
+
+	lasting   lasting  // of answers that may be cut
+	steps     []*steps // by class of prompt; nil = to be made
+	most      int      // an answer that may be cut may have, tokens; 0 = not bounded
+	cutting   bool     // there was one
+	parts     int      // of answers that were cut
+	partsUsed int      // of them when bounds were last made
 }
 
 // hardClasses is how many classes of prompt length there are, and of answer length.
@@ -52,7 +59,10 @@ type rack struct {
 	order []*cell // as they came up
 }
 
+// class is what calls have in common. Of an answer that may be cut, `answer` tells how much of it there is, and the standing is nought:
+// nobody need know how long it gets.
 type class struct {
+	cut            bool
 	standing       standing
 	answer, prompt int
 }
@@ -64,6 +74,7 @@ type cell struct {
 	likely float64                 // sum of the logarithms of the expected lengths
 	prompt int                     // the longest, tokens
 	want   int                     // greatest limit of an answer, tokens; 0 = none
+	got    int                     // the most that there is of an answer that was cut, tokens
 	groups map[*groupHome]int      // calls of each
 }
 
@@ -108,6 +119,8 @@ func (p *padding) bound() {
 		p.answerBounds = append(p.answerBounds, logOf(b))
 	}
 	p.forecast.tabulate()
+	p.lasting.tabulate()
+	p.steps, p.partsUsed = nil, p.parts
 	p.prompts.used, p.answers.used = p.prompts.seen, p.answers.seen
 }
 
@@ -158,8 +171,13 @@ func (c *Core) shelve(w *call, now Time) {
 	}
 	d := c.padding
 	likely, standing := d.forecast.likely(w.Cell, w.heard(), w.Want), w.standing()
-	x := w.pool.rack.cell(class{standing, sort.SearchFloat64s(d.answerBounds, likely), sort.SearchInts(d.promptBounds, w.Prompt)})
-	x.want = limitOf(x.queue.Len(), x.want, w.Want)
+	of := class{false, standing, sort.SearchFloat64s(d.answerBounds, likely), d.promptClass(w.Prompt - w.got)}
+	if w.pool.cuts(w) {
+		d.expect(w)
+		of = class{true, 0, int(lastPlace(w.got)), of.prompt}
+	}
+	x := w.pool.rack.cell(of)
+	x.want, x.got = limitOf(x.queue.Len(), x.want, w.Want), max(x.got, w.got)
 	x.likely += likely
 	x.prompt = max(x.prompt, w.Prompt)
 	x.groups[w.life.siblings]++
@@ -168,6 +186,26 @@ func (c *Core) shelve(w *call, now Time) {
 		d.since = now
 	}
 	d.waiting++
+}
+
+// promptClass is the class of a prompt of so many tokens.
+func (p *padding) promptClass(tokens int) int { return sort.SearchInts(p.promptBounds, tokens) }
+
+// expect takes note of what an answer that may be cut may have in all.
+func (p *padding) expect(w *call) {
+	total := w.Want
+	if total > 0 {
+		total += w.got
+	}
+	n := 0
+	if p.cutting {
+		n = 1
+	}
+	if most := limitOf(n, p.most, total); most != p.most || !p.cutting {
+		p.most, p.cutting, p.steps = most, true, nil
+		p.lasting.expect(total)
+		p.lasting.tabulate()
+	}
 }
 
 // limitOf is the greatest limit when one joins n that have `most`; 0 = none.
@@ -193,7 +231,7 @@ func (k *rack) cell(of class) *cell {
 		k.order = append(k.order, x)
 	}
 	if x.queue.Len() == 0 {
-		x.likely, x.prompt = 0, 0 // no rounding is carried on
+		x.likely, x.prompt, x.got = 0, 0, 0 // no rounding is carried on
 	}
 	return x
 }
@@ -236,7 +274,8 @@ func (w *call) standing() standing {
 // refresh makes the bounds anew when enough was observed, and sorts what waits by them.
 func (c *Core) refresh(now Time) {
 	d := c.padding
-	if !d.prompts.grew(d.waiting) && !d.answers.grew(d.waiting) {
+	parts := sample{seen: d.parts, used: d.partsUsed}
+	if !d.prompts.grew(d.waiting) && !d.answers.grew(d.waiting) && !parts.grew(d.waiting) {
 		return
 	}
 	d.bound()
@@ -272,6 +311,9 @@ func (c *Core) heed(w *call, tokens int) {
 	d.answers.add(tokens, d.rnd)
 	if w.shelved.place == nil {
 		return // it never waited for a replica that pads: nothing was expected
+	}
+	if w.pool.cuts(w) {
+		d.lasting.learn(w.got, tokens, true)
 	}
 	d.forecast.learn(w.Cell, w.shelved.likely, w.shelved.evidence, w.heard(), tokens)
 	if w.Turns == 1 {

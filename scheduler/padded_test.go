@@ -100,9 +100,9 @@ func TestLongestGrows(t *testing.T) {
 	}
 }
 
-// crowd is a core with one replica that pads and n calls waiting for it, groups of 8.
-func crowd(n int) (*Core, func()) {
-	core, _ := NewCore(Rules{}, []ReplicaConfig{{Name: "a", Rows: 64, Capacity: episode.Capacity{KVTokens: 400000, ContextTokens: 32768}}})
+// crowd is a core with one replica that pads and what makes calls that wait for it, groups of 8.
+func crowd(continues bool) (*Core, func()) {
+	core, _ := NewCore(Rules{}, []ReplicaConfig{{Name: "a", Rows: 64, Continues: continues, Capacity: episode.Capacity{KVTokens: 400000, ContextTokens: 32768}}})
 	r := rand.New(rand.NewPCG(1, 2))
 	next := 0
 	return core, func() {
@@ -110,17 +110,20 @@ func crowd(n int) (*Core, func()) {
 		id := fmt.Sprint(next)
 		core.Offer(Request{
 			Ticket: Ticket(next), Episode: id, Group: fmt.Sprint(next / 8), GroupSize: 8, Turns: 1, Prompt: 100 + r.IntN(8000), Exact: true, Want: 4096,
-			Cell: episode.Cell{DataSource: fmt.Sprint(next % 5)},
+			Cell: episode.Cell{DataSource: fmt.Sprint(next % 5)}, Continues: continues,
 		}, 0)
 	}
 }
 
 // BenchmarkBatches measures a launched call, its settling and a new offer with so many calls waiting for a replica that pads.
 func BenchmarkBatches(b *testing.B) {
-	for _, n := range []int{5_000, 50_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			core, offer := crowd(n)
-			for range n {
+	for _, c := range []struct {
+		n   int
+		cut bool
+	}{{5_000, false}, {50_000, false}, {5_000, true}, {50_000, true}} {
+		b.Run(fmt.Sprint(c.n, " cut ", c.cut), func(b *testing.B) {
+			core, offer := crowd(c.cut)
+			for range c.n {
 				offer()
 			}
 			r := rand.New(rand.NewPCG(5, 6))
@@ -133,6 +136,10 @@ func BenchmarkBatches(b *testing.B) {
 				now += time.Minute
 				launches, _, _ := core.Next(now)
 				for _, l := range launches {
+					if l.Cut && r.IntN(2) == 0 {
+						core.Cut(l.Ticket, 0, Usage{l.MaxTokens, -1}, now+time.Second)
+						continue
+					}
 					core.Settle(l.Ticket, nil, Usage{1 + r.IntN(4000), -1}, now+time.Second)
 					core.Leave(fmt.Sprint(l.Ticket))
 					offer()

@@ -16,6 +16,9 @@ type ReplicaConfig struct {
 	// Shapes are the lengths, tokens, rising, that prompts are padded to where the engine is compiled for fixed shapes, its rows then being
 	// a power of two; nil = prompts are padded to the longest of their batch. Only with Rows.
 	Shapes []int
+	// Continues says that the replica goes on from the token ids of an answer that was cut, its own or another such replica's. Only with
+	// Rows, where it makes answers be cut at what their batch is.
+	Continues bool
 }
 
 type replica struct {
@@ -82,6 +85,9 @@ func (r *replica) maxTokens(w *call) int {
 
 // feasible says whether r's limits leave room for a useful answer, load aside.
 func (c *Core) feasible(r *replica, w *call) bool {
+	if !r.goesOn(w) {
+		return false
+	}
 	if r.limit(w) == 0 {
 		return true
 	}

@@ -45,6 +45,7 @@ type Rules struct {
 	RampCalls                 int              // how many calls are spaced so; default 16
 	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
 	Linger                    time.Duration    // a replica that pads waits so long for a batch to fill; default 10 ms
+	Uncut                     bool             // answers are made at one go also by replicas that could go on with them
 	Seed                      uint64           // seed of the backoff jitter
 }
 

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tranche/episode"
@@ -23,6 +24,9 @@ type Endpoint struct {
 	Strict   bool  // Capacity.KVTokens is a budget that a person set: see ReplicaConfig.Strict
 	Rows     int   // it pads batches of so many calls; 0 = it does not: see ReplicaConfig.Rows
 	Shapes   []int // what prompts are padded to there: see ReplicaConfig.Shapes
+
+	Extender episode.Extender // goes on with answers that were cut; nil = cannot. Only with Rows: see ReplicaConfig.Continues
+	Lister   episode.Lister   // takes a whole batch in one request; nil = cannot. Only with an Extender
 }
 
 // Config is what a Scheduler needs. The zero value of a field means its default.
@@ -72,6 +76,7 @@ type Scheduler struct {
 	words   estimator
 	seed    maphash.Seed // of the names of prefixes
 	tickets Ticket       // owned by loop
+	whole   atomic.Bool  // an answer that was cut could not be gone on with: no more are cut
 }
 
 // pending is a call between Generate and its answer; owned by the loop but for what its attempt goroutine is handed.
@@ -85,6 +90,11 @@ type pending struct {
 	partial  string            // text of the last attempt that broke off
 	flights  map[Ticket]flying // attempts that run; two when the call is hedged
 	hedged   bool
+	soFar    *episode.Reply // of an answer that was cut
+	served   time.Duration  // sum of the times of the attempts that made it
+	asks     bool           // ids are asked for that the call does not ask for
+	latest   Launch
+	began    time.Time // of the latest attempt that ended
 }
 
 // flying is an attempt that runs.
@@ -97,6 +107,9 @@ type flying struct {
 // history gives a fault the record of what was tried before it.
 func (p *pending) history(f *episode.Fault) {
 	f.Attempts = p.attempts
+	if p.soFar != nil {
+		f.Partial = p.soFar.Message.Text() + f.Partial
+	}
 	if f.Partial == "" {
 		f.Partial = p.partial
 	}
@@ -128,7 +141,9 @@ func New(cfg Config) (*Scheduler, error) {
 			def(&e.MaxCalls, e.Rows)
 		}
 		def(&e.MaxCalls, cfg.Concurrency)
-		replicas[i] = ReplicaConfig{Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls, Strict: e.Strict, Rows: e.Rows, Shapes: e.Shapes}
+		replicas[i] = ReplicaConfig{
+			Name: e.Name, Capacity: e.Capacity, MaxCalls: e.MaxCalls, Strict: e.Strict, Rows: e.Rows, Shapes: e.Shapes, Continues: e.Rows > 0 && e.Extender != nil,
+		}
 	}
 	core, err := NewCore(cfg.Rules, replicas)
 	if err != nil {
@@ -196,22 +211,31 @@ func (s *Scheduler) pump() Time {
 	launches, rejects, wait := s.core.Next(s.now())
 	for _, r := range rejects {
 		p := s.pending[r.Ticket.call()]
-		err := error(ErrContextFull)
+		a := s.full(p)
 		if !r.ContextFull {
 			p.history(r.Fault)
-			err = r.Fault
+			a = answer{err: r.Fault}
 		}
-		s.finish(r.Ticket.call(), p, answer{err: err})
+		s.finish(r.Ticket.call(), p, a)
 	}
-	for _, l := range launches {
+	lists, row := s.listings(launches), map[*listing]int{}
+	for i, l := range launches {
 		p := s.pending[l.Ticket.call()]
 		s.cfg.Trace.launched(s.cfg.Endpoints[l.Replica].Name, l)
 		ctx, cancel := context.WithCancelCause(p.ctx)
 		p.flights[l.Ticket] = flying{cancel, s.cfg.Endpoints[l.Replica].Name, time.Now()}
 		p.hedged = p.hedged || l.Hedge
+		errand := s.errandFor(p, l)
+		if list := lists[i]; list != nil {
+			n := row[list]
+			if row[list]++; n == 0 {
+				list.begin(s)
+			}
+			errand = func(ctx context.Context) (*episode.Reply, error) { return list.wait(ctx, n) }
+		}
 		s.running.Go(func() {
 			defer cancel(nil)
-			s.attempt(ctx, p, l)
+			s.attempt(ctx, p, l, errand)
 		})
 	}
 	return wait
@@ -262,7 +286,7 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 		s.core.Offer(Request{
 			Ticket: t, Episode: c.Episode, Group: c.Group, Cell: c.Cell, Prompt: c.PromptTokens, Exact: c.PromptExact,
 			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful, Turns: callsLeft(c, b), GroupSize: c.GroupSize,
-			Prefix: begins,
+			Prefix: begins, Continues: s.cuttable(c),
 		}, s.now())
 	})
 	if !ok {
@@ -310,10 +334,10 @@ func callsLeft(c *episode.Call, b episode.Budget) int {
 }
 
 // attempt makes one attempt of a launched call, outside the loop.
-func (s *Scheduler) attempt(ctx context.Context, p *pending, l Launch) {
+func (s *Scheduler) attempt(ctx context.Context, p *pending, l Launch, errand func(context.Context) (*episode.Reply, error)) {
 	e := s.cfg.Endpoints[l.Replica]
 	began := time.Now()
-	reply, err := generateSafely(ctx, e.Model, p.call, l)
+	reply, err := safely(ctx, errand)
 	fault := episode.AsFault(episode.StageModel, err)
 	took := time.Since(began)
 	s.cfg.Trace.settled(e.Name, took, fault)
@@ -323,21 +347,29 @@ func (s *Scheduler) attempt(ctx context.Context, p *pending, l Launch) {
 	s.do(func() { s.settle(p, l, reply, fault, began, took) })
 }
 
-// generateSafely turns a panic of a client into a fault of this one call.
-func generateSafely(ctx context.Context, m episode.Model, c *episode.Call, l Launch) (r *episode.Reply, err error) {
+// safely turns a panic of a client into a fault of this one call.
+func safely(ctx context.Context, errand func(context.Context) (*episode.Reply, error)) (r *episode.Reply, err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			r, err = nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: fmt.Errorf("panic: %v", x)}
+			r, err = nil, panicked(x)
 		}
 	}()
-	return m.Generate(ctx, c, l.Attempt, l.MaxTokens)
+	return errand(ctx)
+}
+
+func panicked(x any) *episode.Fault {
+	return &episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: fmt.Errorf("panic: %v", x)}
 }
 
 // settle is run by the loop when an attempt has ended.
 func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *episode.Fault, began time.Time, took time.Duration) {
-	was := s.core.down(l.Replica, s.now())
-	decision := s.core.Settle(l.Ticket, fault, usage(reply), s.now())
-	endpoint := s.cfg.Endpoints[l.Replica].Name
+	was, endpoint := s.core.down(l.Replica, s.now()), s.cfg.Endpoints[l.Replica].Name
+	p.latest, p.began = l, began
+	if fault == nil && s.cutShort(p, l, reply, endpoint, took) {
+		s.notice(endpoint, was, s.core.down(l.Replica, s.now()), nil)
+		return
+	}
+	decision := s.core.Settle(l.Ticket, fault, p.part(reply), s.now())
 	s.notice(endpoint, was, s.core.down(l.Replica, s.now()), fault)
 	delete(p.flights, l.Ticket)
 	t := l.Ticket.call()
@@ -353,7 +385,7 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		if l.Hedge {
 			s.cfg.Trace.won(endpoint)
 		}
-		s.finish(t, p, answer{reply: reply, turn: s.turn(p, l, reply, endpoint, began, took)})
+		s.finish(t, p, answer{reply: p.asAsked(reply), turn: s.turn(p, l, reply, endpoint, began, took)})
 		return
 	}
 	p.failed += took
@@ -368,7 +400,7 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		s.cfg.Trace.lost(endpoint, took)
 		s.cfg.Trace.wasted(endpoint, wasted(reply, fault))
 	case decision == Full:
-		s.finish(t, p, answer{err: ErrContextFull})
+		s.finish(t, p, s.full(p))
 	case decision == Retrying && p.ctx.Err() != nil:
 		s.core.Withdraw(t)
 		s.finish(t, p, answer{err: p.cancelled(context.Cause(p.ctx))})
@@ -430,8 +462,8 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 	return episode.Turn{
 		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
-		Queue: began.Sub(p.offered) - p.failed, TTFT: r.TTFT, Service: service,
-		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.Version, VersionEnd: r.Version, Hedged: p.hedged,
+		Queue: began.Sub(p.offered) - p.failed - p.served, TTFT: r.TTFT, Service: service,
+		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged,
 	}
 }
 

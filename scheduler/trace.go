@@ -9,17 +9,19 @@ import (
 // Trace is what the scheduler tells the outside, for logs, counters and progress. Any function may be nil. They are called from
 // the scheduler's own goroutines, so they must be quick and must not call back.
 type Trace struct {
-	Launched func(endpoint string, l Launch)
-	Settled  func(endpoint string, service time.Duration, f *episode.Fault) // one attempt ended; f nil = success
-	Retrying func(endpoint string, f *episode.Fault)
-	Down     func(endpoint string, why *episode.Fault, again time.Duration) // nothing is sent there before then, but for one trial call
-	Up       func(endpoint string)                                          // it answered again
-	Won      func(endpoint string)                                          // a second attempt was answered before the first
-	Lost     func(endpoint string, took time.Duration)                      // one of a call's two attempts was for nothing: its time
-	Wasted   func(endpoint string, tokens int)                              // and the tokens it is known to have generated, later
-	Opened   func(e *episode.Episode)
-	Closed   func(e *episode.Episode) // after scoring, before it is written
-	Skipped  func(episodeID string)   // found done already
+	Launched  func(endpoint string, l Launch)
+	Settled   func(endpoint string, service time.Duration, f *episode.Fault) // one attempt ended; f nil = success
+	Retrying  func(endpoint string, f *episode.Fault)
+	Down      func(endpoint string, why *episode.Fault, again time.Duration) // nothing is sent there before then, but for one trial call
+	Up        func(endpoint string)                                          // it answered again
+	Won       func(endpoint string)                                          // a second attempt was answered before the first
+	Lost      func(endpoint string, took time.Duration)                      // one of a call's two attempts was for nothing: its time
+	Wasted    func(endpoint string, tokens int)                              // and the tokens it is known to have generated, later
+	Continued func(endpoint string, again int)                               // an answer was cut and is gone on with; tokens of its context that this attempt computed again
+	Remade    func(endpoint string, tokens int)                              // an answer was cut, cannot be gone on with and is made again: these tokens were for nothing
+	Opened    func(e *episode.Episode)
+	Closed    func(e *episode.Episode) // after scoring, before it is written
+	Skipped   func(episodeID string)   // found done already
 }
 
 func (t Trace) launched(endpoint string, l Launch) {
@@ -67,6 +69,18 @@ func (t Trace) lost(endpoint string, d time.Duration) {
 func (t Trace) wasted(endpoint string, tokens int) {
 	if t.Wasted != nil {
 		t.Wasted(endpoint, tokens)
+	}
+}
+
+func (t Trace) continued(endpoint string, again int) {
+	if t.Continued != nil {
+		t.Continued(endpoint, again)
+	}
+}
+
+func (t Trace) remade(endpoint string, tokens int) {
+	if t.Remade != nil {
+		t.Remade(endpoint, tokens)
 	}
 }
 

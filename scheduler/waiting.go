@@ -17,6 +17,8 @@ type pool struct {
 	queue   bucketing.Queues[*call]
 	rack    rack
 	padded  bool // some members pad
+
+	continues bool // all members pad and go on from ids
 }
 
 // enqueue puts a call where the replicas that can take it look for work.
@@ -97,6 +99,7 @@ func (c *Core) pool(members []int) *pool {
 	p := c.pools[string(key)]
 	if p == nil {
 		p = &pool{members: slices.Clone(members), padded: slices.ContainsFunc(members, func(i int) bool { return c.replicas[i].Rows > 0 })}
+		p.continues = !c.rules.Uncut && !slices.ContainsFunc(members, func(i int) bool { return !c.replicas[i].Continues })
 		c.pools[string(key)] = p
 		c.addPool(p)
 	}

@@ -132,7 +132,7 @@ func (s *session) toolNotes() []string {
 func (s *session) sessionReport() *sessionReport {
 	t := s.totals
 	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Cut: t.Cut,
-		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailSums().report()}
+		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailSums().report(), Cutting: s.cutting.report()}
 	if !s.began.IsZero() {
 		v.WallSeconds = time.Since(s.began).Seconds()
 	}

@@ -29,6 +29,8 @@ type member struct {
 	strict   bool   // the KV cache figure is a budget that the user set
 	rows     int    // of a batch, where it pads; 0 = it does not
 	shapes   []int  // tokens: what prompts are padded to
+	extends  bool   // answers may be cut there: it goes on from token ids
+	lists    bool   // it takes a batch in one request
 	callsWhy string // where that figure is from, for people
 	meter    *meter
 }
@@ -220,10 +222,17 @@ func (f *fleet) rows() int {
 func (f *fleet) endpoints() []scheduler.Endpoint {
 	var list []scheduler.Endpoint
 	for _, m := range f.members {
-		list = append(list, scheduler.Endpoint{
+		e := scheduler.Endpoint{
 			Name: m.meter.name, Model: m.endpoint, Counter: m.endpoint, Gauge: m.endpoint, Capacity: m.endpoint.Capacity(), MaxCalls: m.calls, Strict: m.strict,
 			Rows: m.rows, Shapes: m.shapes,
-		})
+		}
+		if m.extends {
+			e.Extender = m.endpoint
+		}
+		if m.lists {
+			e.Lister = m.endpoint
+		}
+		list = append(list, e)
 	}
 	return list
 }

@@ -57,7 +57,8 @@ type sessionReport struct {
 	UnknownRows     int64            `json:"good_rows_with_unknown_tokens"`
 	TokensPerSecond *float64         `json:"tokens_per_s_of_good_rows"` // null when the servers do not tell
 	Endpoints       []endpointReport `json:"endpoints"`
-	Tail            *tailReport      `json:"tail,omitempty"` // absent without a quorum and without hedging
+	Tail            *tailReport      `json:"tail,omitempty"`    // absent without a quorum and without hedging
+	Cutting         *cuttingReport   `json:"cutting,omitempty"` // absent where no answer was cut
 }
 
 type endpointReport struct {
@@ -116,6 +117,7 @@ func (r *report) text(colour bool) string {
 	r.tokensText(p)
 	r.timeText(p)
 	r.tailText(p)
+	r.cuttingText(p)
 	r.sourcesText(p)
 	r.endpointsText(p)
 	r.boundsText(p)

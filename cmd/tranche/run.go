@@ -93,6 +93,7 @@ func (s *session) start(ctx context.Context) error {
 	if s.resumed && s.finished() {
 		return s.alreadyFinished()
 	}
+	s.proveFleet(ctx)
 	return s.play(ctx)
 }
 
@@ -181,6 +182,7 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 		return err
 	}
 	defer s.fleet.close()
+	s.proveFleet(ctx)
 	return s.play(ctx)
 }
 

@@ -42,6 +42,7 @@ type session struct {
 
 	tally   tally
 	hedges  hedges
+	cutting cutting
 	open    atomic.Int64
 	account *account // of all sessions, once this one has played
 	totals  scheduler.Totals
@@ -562,12 +563,14 @@ func (s *session) schedulerConfig() scheduler.Config {
 					s.hedges.launched.Add(1)
 				}
 			},
-			Won:     func(string) { s.hedges.won.Add(1) },
-			Lost:    func(_ string, took time.Duration) { s.hedges.lose(took) },
-			Wasted:  func(_ string, tokens int) { s.hedges.wasted.Add(int64(tokens)) },
-			Settled: func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
-			Down:    s.tellDown,
-			Up:      s.tellUp,
+			Won:       func(string) { s.hedges.won.Add(1) },
+			Lost:      func(_ string, took time.Duration) { s.hedges.lose(took) },
+			Wasted:    func(_ string, tokens int) { s.hedges.wasted.Add(int64(tokens)) },
+			Continued: s.cutting.continued,
+			Remade:    func(_ string, tokens int) { s.cutting.remade.Add(int64(tokens)) },
+			Settled:   func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
+			Down:      s.tellDown,
+			Up:        s.tellUp,
 		},
 	}
 }

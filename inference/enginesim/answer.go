@@ -17,6 +17,7 @@ type answer struct {
 	finish string  // "stop" or "length"
 	stop   any     // the stop string or token id that ended it; nil = the end token, or none
 	draw   uint64  // what the logprobs are drawn from
+	past   int     // tokens of the same answer that came in requests before; they are part of the prompt
 	tokens *Tokenizer
 }
 
@@ -171,7 +172,7 @@ type alternative struct {
 // logprob makes up the log-probability of the i-th sampled token, never above 0, and of k alternatives, likeliest first;
 // together they are no more than certain.
 func (a *answer) logprob(i, k int) (float64, []alternative) {
-	h := mix(a.draw ^ mix(uint64(i)+0x10c))
+	h := mix(a.draw ^ mix(uint64(a.past+i)+0x10c))
 	x := unit(h)
 	own := round6(-0.02 - 2.2*x*x*x*x) // mostly sure, now and then not
 	if k == 0 {

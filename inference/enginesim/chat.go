@@ -29,6 +29,9 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request, body []byte) error
 	answers := make([]*answer, req.samples())
 	for i := range answers {
 		answers[i] = e.policy.compose(prompt, e.draw(prompt, &req.knobs, session(r), i), choice, l)
+		if len(req.Tools) == 0 {
+			e.remember(answers[i])
+		}
 	}
 	c := e.submit(answers, &req.knobs)
 	defer e.cancel(c)

@@ -21,8 +21,8 @@ func (e *Engine) complete(w http.ResponseWriter, r *http.Request, body []byte) e
 		if err != nil {
 			return err
 		}
-		for i := range req.samples() {
-			answers = append(answers, e.policy.compose(prompt, e.draw(prompt, &req.knobs, session(r), i), want{}, l))
+		for range req.samples() { // equal prompts of one list are samples too
+			answers = append(answers, e.completion(prompt, &req.knobs, r, len(answers), l))
 		}
 	}
 	c := e.submit(answers, &req.knobs)

@@ -29,6 +29,7 @@ type Engine struct {
 	offered  []*flow          // not yet told to the model
 	aborted  []uint64         // likewise
 	flows    map[uint64]*flow // offered and not done
+	begun    map[uint64]begun // answers that were cut, by prompt and what was said
 	lastID   uint64
 	arrivals map[uint64]uint64 // prompt hash → how often it came without seed and session; grows by some 40 bytes a distinct prompt
 	finishes [2]int64          // answers done by finish reason: stop, length

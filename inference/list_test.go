@@ -1,0 +1,78 @@
+package inference
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"tranche/episode"
+	"tranche/inference/enginesim"
+)
+
+// Rows of a list are each what they are alone: begun from the server's own rendering, gone on with from their ids.
+func TestListsAreTheirRows(t *testing.T) {
+	e := simulated(t, enginesim.Config{Batching: enginesim.Static, MaxSeqs: 8})
+	call := func(id, asked string) *episode.Call {
+		return &episode.Call{
+			ID: id, Episode: id, Messages: []episode.Message{{Role: episode.RoleUser, Content: &asked}},
+			Sampling: episode.Sampling{TokenIDs: true, Logprobs: true, Temperature: episode.Ptr(0.0)},
+		}
+	}
+	calls := []*episode.Call{call("a", "Tell me a story."), call("b", "Tell me of the sea."), call("c", "Tell me of 世界.")}
+	var rows []episode.Row
+	for _, c := range calls {
+		rows = append(rows, episode.Row{Call: c, Attempt: 1})
+	}
+	for _, most := range []int{9, 30} { // begun, then gone on with
+		replies, err := e.ExtendAll(t.Context(), rows, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range replies {
+			rows[i].SoFar = r
+		}
+	}
+	for i, c := range calls {
+		want, err := e.Generate(t.Context(), c, 1, 39)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := rows[i].SoFar
+		if got.Message.Text() != want.Message.Text() || !slices.Equal(got.SampledIDs, want.SampledIDs) || !slices.Equal(got.PromptIDs, want.PromptIDs) || !slices.Equal(got.Logprobs, want.Logprobs) ||
+			*got.Usage.Prompt != *want.Usage.Prompt || *got.Usage.Completion != *want.Usage.Completion || got.Finish != want.Finish {
+			t.Errorf("%s: %q of %d ids, ended by %q; alone %q of %d, %q", c.ID, got.Message.Text(), len(got.SampledIDs), got.Finish, want.Message.Text(), len(want.SampledIDs), want.Finish)
+		}
+	}
+	if err := e.ProveList(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// One row's fault is that of all, and what does not take lists is found out.
+func TestListsFailWhole(t *testing.T) {
+	for name, answer := range map[string]string{
+		"a row is missing":   `{"choices":[{"index":0,"text":"x","token_ids":[6],"finish_reason":"stop"}]}`,
+		"a row has no ids":   `{"choices":[{"index":0,"text":"x","token_ids":[6],"finish_reason":"stop"},{"index":1,"text":"x","finish_reason":"stop"}]}`,
+		"a row was aborted":  `{"choices":[{"index":0,"text":"x","token_ids":[6],"finish_reason":"stop"},{"index":1,"text":"x","token_ids":[6],"finish_reason":"abort"}]}`,
+		"refused altogether": `{"error":"no lists"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows := []episode.Row{{Call: &episode.Call{ID: "a"}, SoFar: beginning("x"), Attempt: 1}, {Call: &episode.Call{ID: "b"}, SoFar: beginning("y"), Attempt: 1}}
+			replies, err := completing(t, http.StatusOK, answer, "", nil).ExtendAll(t.Context(), rows, 5)
+			if f := episode.AsFault(episode.StageModel, err); replies != nil || f == nil {
+				t.Errorf("%v, %v", replies, err)
+			}
+		})
+	}
+	s := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	e, err := newEndpoint(Config{BaseURL: s.URL, Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	if e.ProveList(t.Context()) == nil {
+		t.Error("a server without any route is said to take lists")
+	}
+}
