@@ -88,6 +88,7 @@ type Core struct {
 	prefixes   map[uint64]*prefix // by hash
 	view       view
 
+	sentenced       []Reject // for the next Next
 	acting, scoring int      // open episodes that make no call now
 	noMore          bool     // no episode will come that has not come yet
 	booked          Time     // until when the replicas' books are kept
@@ -126,6 +127,7 @@ type call struct {
 	lined    bool // in the lines of its prefixes
 	reads    int  // what each step is expected to read for it, tokens
 	cached   int  // tokens of its prompt that are taken to be cached where it runs
+	suspect
 }
 
 type callState int
@@ -138,13 +140,14 @@ const (
 
 // groupHome is what the episodes of one group share.
 type groupHome struct {
-	replica int // where the first was sent; -1 = nowhere yet
-	open    int
-	answers logs           // lengths of the members' answers, where replicas pad
-	probe   *call          // waits to be the first
-	running []*call        // single calls
-	looking bool           // an alarm is set to look how far they have come
-	waiting map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
+	replica   int // where the first was sent; -1 = nowhere yet
+	open      int
+	answers   logs           // lengths of the members' answers, where replicas pad
+	probe     *call          // waits to be the first
+	running   []*call        // single calls
+	looking   bool           // an alarm is set to look how far they have come
+	waiting   map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
+	suspicion *suspicion     // against their common prompt; nil = none
 }
 
 // NewCore returns a core for these replicas.
@@ -376,6 +379,7 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 		g.replica = i
 		c.teach(g, now)
 	}
+	r.ride(w, c.suspected(w))
 	c.sent(w, r)
 	if r.Rows == 0 {
 		c.enter(w.life, i)
@@ -404,6 +408,7 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	r.promised -= w.cost
 	r.prompts -= w.Prompt
 	r.began -= w.launched
+	r.alight(w)
 	c.now = now
 	r.answered(w, fault, u)
 	got := u.Generated
@@ -422,8 +427,11 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	}
 	if fault == nil {
 		c.won(w)
+		c.acquit(w, r, now)
 		c.succeeded(w, r, u, now)
-		c.healthy(r, now)
+		if !r.posthumous(w) {
+			c.healthy(r, now)
+		}
 		r.served++
 		delete(c.calls, t)
 		return Finished
@@ -473,11 +481,15 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		c.closeGate(r, f, now)
 	}
 	if b.endpoint {
-		c.strike(r, now)
+		c.witness(w, r, f, now)
+		c.strike(w, r, now)
 	}
 	if w.twin != nil {
 		c.outlived(w, b.call)
 		return Outlived
+	}
+	if c.convict(w, f) {
+		return Finished
 	}
 	if f.Class == episode.ClassOverflow {
 		return c.overflowed(w, r, f, now)

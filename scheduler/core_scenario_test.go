@@ -157,9 +157,13 @@ func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
 		return decisionName[s.core.Settle(ticket(t, words[1]), nil, Usage{arg.int("tokens"), arg.intOr("cached", -1)}, s.now)]
 	}
 	class := episode.Class(words[2])
-	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
+	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), Died: arg.has("died"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
 		Retry: class != episode.ClassBadRequest && class != episode.ClassCancelled && class != episode.ClassAuth}
-	return decisionName[s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)]
+	d := s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)
+	if f.Class != class {
+		return decisionName[d] + " " + string(f.Class)
+	}
+	return decisionName[d]
 }
 
 var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full", Outlived: "outlived", Lost: "lost"}

@@ -51,6 +51,7 @@ type replica struct {
 	batch             load // that runs, where Rows is set
 	idle              Time // since when none does
 	pace              pace
+	ward              ward
 }
 
 // limit is the most tokens prompt and answer of one call may have on r; 0 = not known.
@@ -91,7 +92,7 @@ func (c *Core) feasible(r *replica, w *call) bool {
 
 // fits says whether the call can be sent to r now without promising more KV than r has.
 func (c *Core) fits(r *replica, w *call, now Time) bool {
-	if r.Rows > 0 || !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
+	if r.Rows > 0 || !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) || c.barred(r, w) {
 		return false
 	}
 	c0 := r.holds()
@@ -185,15 +186,18 @@ func (c *Core) closeGate(r *replica, f *episode.Fault, now Time) {
 	}
 }
 
-// strike counts a failure of the endpoint and opens its circuit on a streak.
-func (c *Core) strike(r *replica, now Time) {
+// strike counts a failure of the endpoint and opens its circuit on a streak, or when its engine has died.
+func (c *Core) strike(w *call, r *replica, now Time) {
 	r.streak++
+	if r.open && w.launched < r.openedAt {
+		return // it was in flight when the circuit opened: nothing new
+	}
 	if r.open {
 		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
 		r.retryAt = max(r.retryAt, now+r.cooldown)
 		return
 	}
-	if r.streak >= c.rules.FailStreak {
+	if r.streak >= c.rules.FailStreak || r.ward.death != nil {
 		c.lose(r, now+r.cooldown, now)
 	}
 }

@@ -131,6 +131,9 @@ type blame struct {
 }
 
 func blameFor(f *episode.Fault) blame {
+	if f.Died {
+		return blame{endpoint: true} // who killed it is another matter
+	}
 	switch f.Class {
 	case episode.ClassConnect:
 		return blame{endpoint: true}

@@ -18,6 +18,7 @@ type Server struct {
 	closing  chan struct{} // closed when Close begins: lets go of hanging requests
 	served   chan error    // what Serve returned; written once
 	gate     gate
+	grave    sync.WaitGroup // of bury
 }
 
 // gate counts the requests inside, so that Close can wait for the last one: http.Server.Close does not.
@@ -58,6 +59,7 @@ func (e *Engine) Listen(addr string) (*Server, error) {
 	s.gate.next = e.routes(s.closing)
 	s.http = &http.Server{Handler: &s.gate, IdleTimeout: e.config.KeepAlive, ReadHeaderTimeout: 30 * time.Second}
 	go func() { s.served <- s.http.Serve(l) }()
+	s.grave.Go(func() { s.bury(e.jinx.doom, e.config.Faults.Linger) })
 	return s, nil
 }
 
@@ -76,6 +78,7 @@ func (s *Server) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("enginesim: serve: %w", serve))
 	}
 	s.gate.wait()
+	s.grave.Wait()
 	s.engine.loop.Wait()
 	return err
 }
