@@ -32,10 +32,12 @@ type Config struct {
 	// ConnectTimeout bounds dialling and, with https, the TLS handshake. Default 10 s.
 	ConnectTimeout time.Duration
 	// AttemptTimeout bounds one attempt from dispatch to the last byte. Time spent waiting before Generate is called does
-	// not count. Default 0: no bound but the caller's context.
+	// not count. A call that may generate over 8,192 tokens, or has a very long prompt, gets proportionally more (episode.Stretch).
+	// Default 0: no bound but the caller's context.
 	AttemptTimeout time.Duration
-	// IdleTimeout bounds the wait between two bytes of an answer once its first byte has come: the time a server queues a
-	// request is not idle time. Default 0: no bound.
+	// IdleTimeout bounds the wait between two pieces of an answer once its first byte has come: the time a server queues a
+	// request is not idle time. Comments and white space that only keep the connection alive are no pieces. It grows with the call as
+	// AttemptTimeout does. Default 0: no bound.
 	IdleTimeout time.Duration
 
 	// Stream asks for answers in pieces, which gives a time to first token and costs several times the client CPU. Off

@@ -478,7 +478,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		b = blame{}
 	}
 	if b.gate {
-		c.closeGate(r, f, now)
+		c.closeGate(w, r, f, now)
 	}
 	if b.endpoint {
 		c.witness(w, r, f, now)

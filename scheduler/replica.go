@@ -36,6 +36,7 @@ type replica struct {
 	probed            bool    // a held context was lost once
 	back, lost        int     // held contexts that came back in this generation, and those among them the cache had lost
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
+	gates             int     // how often in a row it asked to be left alone
 	streak            int     // failures in a row
 	open              bool    // circuit
 	openedAt          Time    // since when it is open
@@ -160,64 +161,6 @@ func (r *replica) fill() float64 {
 		f = float64(r.running) / 1e9 // no bound known at all: fewest calls
 	}
 	return f
-}
-
-func (c *Core) healthy(r *replica, now Time) {
-	if r.open {
-		r.open, r.cooldown = false, c.rules.Cooldown
-		r.ramp, r.rampAt = c.rules.RampCalls, now
-	}
-	r.streak = 0
-}
-
-func (c *Core) closeGate(r *replica, f *episode.Fault, now Time) {
-	after := f.After
-	if after <= 0 {
-		after = c.rules.Cooldown
-	}
-	if after > c.rules.Patience { // parked: as good as dead for this run, and the run may end for it
-		c.lose(r, now+after, now)
-		return
-	}
-	r.gateUntil = max(r.gateUntil, now+after)
-	r.ramp, r.rampAt = c.rules.RampCalls, r.gateUntil
-	if r.gateUntil-now > c.rules.MoveAfter {
-		c.moveAway(r, now)
-	}
-}
-
-// strike counts a failure of the endpoint and opens its circuit on a streak, or when its engine has died.
-func (c *Core) strike(w *call, r *replica, now Time) {
-	r.streak++
-	if r.open && w.launched < r.openedAt {
-		return // it was in flight when the circuit opened: nothing new
-	}
-	if r.open {
-		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
-		r.retryAt = max(r.retryAt, now+r.cooldown)
-		return
-	}
-	if r.streak >= c.rules.FailStreak || r.ward.death != nil {
-		c.lose(r, now+r.cooldown, now)
-	}
-}
-
-// lose opens r's circuit: one call tries it at retryAt, nothing else is sent.
-func (c *Core) lose(r *replica, retryAt, now Time) {
-	if !r.open {
-		r.open, r.openedAt = true, now
-	}
-	r.retryAt = max(r.retryAt, retryAt)
-	c.moveAway(r, now)
-	c.wipe(r)
-}
-
-// down is how long replica i is lost from now at least; 0 = it is not.
-func (c *Core) down(i int, now Time) Time {
-	if r := c.replicas[i]; r.open {
-		return max(r.retryAt-now, 1)
-	}
-	return 0
 }
 
 // trim corrects what r is taken to hold by what the server's cache kept of the contexts of episodes whose places were held.

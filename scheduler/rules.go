@@ -3,7 +3,6 @@ package scheduler
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"tranche/bucketing"
@@ -45,7 +44,7 @@ type Rules struct {
 	RampCalls                 int              // how many calls are spaced so; default 16
 	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
 	Linger                    time.Duration    // a replica that pads waits so long for a batch to fill; default 10 ms
-	Seed                      uint64           // seed of the backoff jitter
+	Seed                      uint64           // seed of the jitter: one of its own for each process, or they knock together
 }
 
 func (r Rules) withDefaults() Rules {
@@ -111,16 +110,6 @@ func (r Rules) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// backoff is the wait before try number failures+1: the doubling step with its upper half random. The half that is not random
-// makes the waits of one call grow for certain; the random half keeps calls that failed together from coming back together.
-func (r Rules) backoff(failures int, rnd *rand.Rand) time.Duration {
-	step := r.BackoffBase << min(failures-1, 20)
-	if step > r.BackoffMax || step <= 0 {
-		step = r.BackoffMax
-	}
-	return step/2 + time.Duration(rnd.Int64N(int64(step/2)+1))
 }
 
 // blame says what a failed attempt tells about the endpoint and whether it counts against the call.

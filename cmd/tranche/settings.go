@@ -93,9 +93,9 @@ type Settings struct {
 
 	// What may take how long, and when to give up.
 	MaxAttempts       int           `default:"3" placeholder:"N" group:"limits" scope:"operation" help:"Attempts of one call, the first included. Default: ${default}."`
-	AttemptTimeout    time.Duration `default:"10m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time one attempt may take from dispatch to last byte. Default: ${default}."`
-	IdleTimeout       time.Duration `default:"2m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a running stream may be silent. Default: ${default}."`
-	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take; 0 = no bound. Default: ${default}."`
+	AttemptTimeout    time.Duration `default:"10m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time one attempt may take from dispatch to last byte; in proportion more where a call may generate over 8192 tokens. Default: ${default}."`
+	IdleTimeout       time.Duration `default:"2m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a running answer may be silent, signs of life that hold nothing of it apart; longer as --attempt-timeout. Default: ${default}."`
+	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take, longer as --attempt-timeout; 0 = no bound. Default: ${default}."`
 	DrainTimeout      time.Duration `default:"30s" placeholder:"TIME" group:"limits" scope:"operation" help:"After ctrl-c: how long running episodes may still finish. Default: ${default}."`
 	StopOnFailedShare float64       `default:"0.9" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when more than this share of at least 100 episodes failed; 0 = never. Default: ${default}."`
 

@@ -1,0 +1,99 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"tranche/episode"
+)
+
+// This file is what the core makes of an endpoint's failures: waits, a gate when it asks for one, and a circuit that opens when it is taken
+// for dead. What says that it lives is an answer, never a health check.
+
+// jittered is the n-th wait of a row, which doubles from base up to most: the first is anywhere up to base, each later one anywhere in what the
+// doubling adds. So what failed together does not come back together, and the waits of one call grow for certain.
+func jittered(n int, base, most time.Duration, rnd *rand.Rand) time.Duration {
+	step := base << min(n-1, 20)
+	if step > most || step <= 0 {
+		step = most
+	}
+	least := step / 2
+	if n <= 1 {
+		least = 0
+	}
+	return least + time.Duration(rnd.Int64N(int64(step-least)+1))
+}
+
+// backoff is the wait before try number failures+1.
+func (r Rules) backoff(failures int, rnd *rand.Rand) time.Duration {
+	return jittered(failures, r.BackoffBase, r.BackoffMax, rnd)
+}
+
+func (c *Core) healthy(r *replica, now Time) {
+	if r.open {
+		r.open, r.cooldown = false, c.rules.Cooldown
+		r.ramp, r.rampAt = c.rules.RampCalls, now
+	}
+	r.streak, r.gates = 0, 0
+}
+
+// Many clients are told the same time to come back; each adds some of its own, up to this share of it and this much.
+const (
+	skewShare = 10
+	skewMost  = time.Second
+)
+
+// closeGate leaves r alone for as long as it asked, or for a time that grows with each time in a row, whichever is longer; a little more, so that not all who were told the
+// same come at once.
+func (c *Core) closeGate(w *call, r *replica, f *episode.Fault, now Time) {
+	if w.launched >= r.gateUntil { // else it was on its way when the gate closed: it says nothing new
+		r.gates++
+	}
+	after := f.After + time.Duration(c.rnd.Int64N(int64(min(f.After/skewShare, skewMost))+1))
+	if r.gates > 1 || f.After <= 0 {
+		after = max(after, min(c.rules.Cooldown<<min(max(r.gates-1, 0), 20), c.rules.CooldownMax))
+	}
+	if after > c.rules.Patience { // parked: as good as dead for this run, and the run may end for it
+		c.lose(r, now+after, now)
+		return
+	}
+	r.gateUntil = max(r.gateUntil, now+after)
+	r.ramp, r.rampAt = c.rules.RampCalls, r.gateUntil
+	if r.gateUntil-now > c.rules.MoveAfter {
+		c.moveAway(r, now)
+	}
+}
+
+// strike counts a failure of the endpoint and opens its circuit on a streak, or when its engine has died.
+func (c *Core) strike(w *call, r *replica, now Time) {
+	r.streak++
+	if r.open && w.launched < r.openedAt {
+		return // it was in flight when the circuit opened: nothing new
+	}
+	if r.open {
+		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
+		r.retryAt = max(r.retryAt, now+r.cooldown)
+		return
+	}
+	if r.streak >= c.rules.FailStreak || r.ward.death != nil {
+		c.lose(r, now+r.cooldown, now)
+	}
+}
+
+// lose opens r's circuit: one call tries it at retryAt, nothing else is sent.
+func (c *Core) lose(r *replica, retryAt, now Time) {
+	if !r.open {
+		r.open, r.openedAt = true, now
+	}
+	r.retryAt = max(r.retryAt, retryAt)
+	c.moveAway(r, now)
+	c.wipe(r)
+}
+
+// down is how long replica i is lost from now at least; 0 = it is not.
+func (c *Core) down(i int, now Time) Time {
+	if r := c.replicas[i]; r.open {
+		return max(r.retryAt-now, 1)
+	}
+	return 0
+}
