@@ -495,7 +495,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		return c.overflowed(w, r, f, now)
 	}
 	w.failures++
-	if b.call {
+	if b.call && !r.died(w) {
 		w.counted++
 	}
 	if !f.Retry || w.counted >= c.rules.MaxAttempts {

@@ -199,10 +199,14 @@ func (c *Core) acquit(w *call, r *replica, now Time) {
 	}
 }
 
+// died says that w's failure is part of the death of r's engine: it is not held against the call as an attempt.
+func (r *replica) died(w *call) bool {
+	return r.ward.death != nil && w.launched < r.ward.death.at
+}
+
 // posthumous says that an answer was under way when r's server said that its engine is dead: no sign of life.
 func (r *replica) posthumous(w *call) bool {
-	d := r.ward.death
-	return d != nil && d.said && w.launched < d.at
+	return r.died(w) && r.ward.death.said
 }
 
 // unheard is the fault of a suspect whose replica did not come back.

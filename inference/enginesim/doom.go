@@ -73,4 +73,5 @@ func (s *Server) bury(d doom, linger time.Duration) {
 		return
 	}
 	_ = s.http.Close() // whatever it says, nothing is left to be done
+	close(s.died)
 }

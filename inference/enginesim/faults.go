@@ -47,7 +47,7 @@ const (
 	FaultPings        = "pings"         // after the middle only signs of life: comments in a stream, else white space
 	FaultDrip         = "drip"          // the right answer, a few bytes at a time
 	FaultMalformed    = "malformed"     // 200 with broken JSON
-	FaultTwice        = "twice"         // the event with the finish reason comes twice
+	FaultTwice        = "twice"         // a second event says that the answer is finished
 	FaultEndless      = "endless"       // the stream's end marker never comes, the connection stays
 	FaultBadText      = "bad-text"      // bytes in the text that are no UTF-8
 	FaultHuge         = "huge"          // a line of 1 MiB
@@ -402,7 +402,7 @@ func (o *oddWriter) Write(b []byte) (int, error) {
 	out := b
 	switch {
 	case o.how == FaultTwice && streaming(o) && bytes.Contains(b, []byte(`"finish_reason":"`)):
-		out = append(bytes.Clone(b), b...)
+		out = append(bytes.Clone(b), `data: {"object":"chat.completion.chunk","model":"sim","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\n"...)
 	case o.how == FaultEndless && bytes.HasPrefix(b, []byte("data: [DONE]")):
 		_ = http.NewResponseController(o.ResponseWriter).Flush()
 		o.over.wait()
@@ -430,19 +430,18 @@ func (o *oddWriter) last(b []byte) bool {
 
 // leave ends the answer and closes the connection behind it, which the headers did not say.
 func (o *oddWriter) leave(b []byte) error {
-	if !streaming(o) {
-		o.ResponseWriter.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	}
 	if _, err := o.ResponseWriter.Write(b); err != nil {
 		return err
 	}
-	conn, out, err := http.NewResponseController(o.ResponseWriter).Hijack()
+	c := http.NewResponseController(o.ResponseWriter)
+	if err := c.Flush(); err != nil {
+		return err
+	}
+	conn, out, err := c.Hijack()
 	if err != nil {
 		return err
 	}
-	if streaming(o) {
-		_, _ = out.WriteString("0\r\n\r\n") // the end of a chunked body
-	}
+	_, _ = out.WriteString("0\r\n\r\n") // the end of a chunked body
 	_ = out.Flush()
 	return conn.Close()
 }
