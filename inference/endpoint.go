@@ -53,7 +53,7 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults(a)
-	t, err := newTransport(cfg)
+	t, err := newTransport(cfg, a.socket)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tranche/scheduler"
@@ -164,15 +165,25 @@ func (s *session) show(r *report) error {
 	return s.a.print(r.text(s.a.colour))
 }
 
-// absolute returns the settings with task paths that hold wherever resume is called from.
+// absolutePath is the path as it is where it cannot be made absolute; "" stays "".
+func absolutePath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil && path != "" {
+		return abs
+	}
+	return path
+}
+
+// absolute returns the settings with paths that hold wherever resume is called from.
 func absolute(s Settings) Settings {
 	paths := make([]string, len(s.Tasks))
 	for i, p := range s.Tasks {
-		paths[i] = p
-		if abs, err := filepath.Abs(p); err == nil {
-			paths[i] = abs
-		}
+		paths[i] = absolutePath(p)
 	}
 	s.Tasks = paths
+	s.CAFile = absolutePath(s.CAFile)
+	s.Endpoint = slices.Clone(s.Endpoint)
+	for i := range s.Endpoint {
+		s.Endpoint[i].CAFile = absolutePath(s.Endpoint[i].CAFile)
+	}
 	return s
 }
