@@ -148,7 +148,8 @@ func (s *session) sessionReport() *sessionReport {
 		return v
 	}
 	for _, m := range s.fleet.members {
-		e := endpointReport{Name: m.meter.name, Model: m.endpoint.Model(), Kind: string(m.endpoint.Kind()), Calls: m.meter.good.Load(), Failed: m.meter.bad.Load(), AtOnce: m.calls}
+		e := endpointReport{Name: m.meter.name, Model: m.endpoint.Model(), Kind: string(m.endpoint.Kind()), Calls: m.meter.good.Load(), Failed: m.meter.bad.Load(),
+			Lost: time.Duration(m.meter.lost.Load()).Seconds(), Wasted: m.meter.wasted.Load(), AtOnce: m.calls}
 		if e.Calls > 0 {
 			e.MeanCall = time.Duration(m.meter.service.Load() / e.Calls).Seconds()
 		}
