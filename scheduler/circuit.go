@@ -35,6 +35,7 @@ func (c *Core) healthy(r *replica, now Time) {
 		r.ramp, r.rampAt = c.rules.RampCalls, now
 	}
 	r.streak, r.gates = 0, 0
+	r.pulse.at = now
 }
 
 // Many clients are told the same time to come back; each adds some of its own, up to this share of it and this much.
@@ -88,6 +89,38 @@ func (c *Core) lose(r *replica, retryAt, now Time) {
 	r.retryAt = max(r.retryAt, retryAt)
 	c.moveAway(r, now)
 	c.wipe(r)
+}
+
+// pulse is how far an engine has come by its own counters.
+type pulse struct {
+	work int64   // tokens computed and generated, as last told
+	used float64 // share of its memory: a long prompt shows there first
+	at   Time    // since when both stand still
+}
+
+// feel looks whether r's engine goes on with the calls it has: one whose counters stand still for StallAfter while calls run, none of which
+// ends, hangs, whatever its health check says. Its circuit opens then. Where no counter is told, the calls' own deadlines have to do.
+func (c *Core) feel(r *replica, l episode.Load, now Time) {
+	if l.GeneratedTokens == nil {
+		return
+	}
+	work := *l.GeneratedTokens
+	for _, more := range []*int64{l.PromptTokens, l.Computed} {
+		if more != nil {
+			work += *more
+		}
+	}
+	used := 0.0
+	if l.KVUsed != nil {
+		used = *l.KVUsed
+	}
+	if work != r.pulse.work || used != r.pulse.used || r.running == 0 {
+		r.pulse = pulse{work, used, now}
+		return
+	}
+	if now-r.pulse.at >= c.rules.StallAfter && !r.open {
+		c.lose(r, now+r.cooldown, now)
+	}
 }
 
 // down is how long replica i is lost from now at least; 0 = it is not.

@@ -75,7 +75,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "rules":
 		s.rules = Rules{
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
-			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), Linger: arg.time("linger"),
+			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), StallAfter: arg.time("stall"), Linger: arg.time("linger"),
 			SharersInRow: arg.int("sharers"),
 			EarlyYield:   arg.has("early"), HedgeAfter: arg.time("hedge-after"),
 		}
@@ -219,6 +219,9 @@ type arguments map[string]string
 // load is a reading of a server's gauges.
 func (a arguments) load() episode.Load {
 	l := episode.Load{Preemptions: episode.Ptr(int64(a.int("preempted")))}
+	if a.has("generated") {
+		l.GeneratedTokens = episode.Ptr(int64(a.int("generated")))
+	}
 	if a.has("waiting") {
 		l.Waiting = episode.Ptr(a.int("waiting"))
 	}

@@ -53,6 +53,7 @@ type replica struct {
 	idle              Time // since when none does
 	pace              pace
 	ward              ward
+	pulse             pulse
 }
 
 // limit is the most tokens prompt and answer of one call may have on r; 0 = not known.

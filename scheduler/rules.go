@@ -41,6 +41,7 @@ type Rules struct {
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
 	CooldownMax               time.Duration    // default 8 s
 	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
+	StallAfter                time.Duration    // an engine whose counters stand still for so long under its calls hangs; default 2 min
 	RampCalls                 int              // how many calls are spaced so; default 16
 	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
 	Linger                    time.Duration    // a replica that pads waits so long for a batch to fill; default 10 ms
@@ -77,6 +78,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.CooldownMax, 8*time.Second)
 	def(&r.Ramp, 20*time.Millisecond)
 	def(&r.RampCalls, 16)
+	def(&r.StallAfter, 2*time.Minute)
 	def(&r.StaleAfter, 15*time.Second)
 	def(&r.Linger, 10*time.Millisecond)
 	return r
@@ -103,7 +105,7 @@ func (r Rules) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
-		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken, "hedge after": r.HedgeAfter,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stall after": r.StallAfter, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken, "hedge after": r.HedgeAfter,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))
