@@ -39,7 +39,7 @@ const (
 	ClassLineTooLong     Class = "line_too_long"    // an SSE line over the byte cap
 	ClassMalformed       Class = "malformed_reply"  // an answer that is no such answer: bad JSON, no choices, wrong type
 	ClassAborted         Class = "aborted"          // the server ended the call itself
-	ClassPoison          Class = "poison"           // it alone was in flight both times when an engine died: never sent again
+	ClassPoison          Class = "poison"           // it alone was in flight each time an engine died: never sent again
 	ClassSuspect         Class = "suspect"          // in flight when an engine died that did not come back: not tried elsewhere
 	ClassNoEndpoint      Class = "no_endpoint"      // no endpoint can take the call: all dead, or limits too small
 	ClassDeadline        Class = "deadline"         // the episode's total deadline passed

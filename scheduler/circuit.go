@@ -29,6 +29,15 @@ func (r Rules) backoff(failures int, rnd *rand.Rand) time.Duration {
 	return jittered(failures, r.BackoffBase, r.BackoffMax, rnd)
 }
 
+// wait is how long a call waits after a failure. One that was broken off waits at least a while: whether others were too is known only then.
+func (c *Core) wait(w *call, f *episode.Fault) time.Duration {
+	d := c.rules.backoff(w.failures, c.rnd)
+	if lethal(f) {
+		d = max(d, c.rules.BackoffBase/2)
+	}
+	return d
+}
+
 func (c *Core) healthy(r *replica, now Time) {
 	if r.open {
 		r.open, r.cooldown = false, c.rules.Cooldown

@@ -508,7 +508,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 	}
 	w.avoid = w.on
 	c.exit(w.life) // what the attempt held is gone, and others may try first
-	w.state, w.due = postponed, now+c.rules.backoff(w.failures, c.rnd)
+	w.state, w.due = postponed, now+c.wait(w, f)
 	heap.Push(&c.delayed, w)
 	return Retrying
 }

@@ -15,8 +15,8 @@ import (
 //   - it broke off without a word, as a machine that is lost does: anywhere, one at first, and one more at once for each that was answered;
 //   - the suspect was in flight at two deaths: only to where the second was, and no other suspect beside it.
 //
-// When an engine dies again and one suspect alone was in flight both times, that is the poison: it is never sent again, and those beside it
-// are not blamed. Calls with one prompt, the first calls of a group's episodes, are one suspect. See docs/decisions/0024.
+// When an engine says that it died again, and one suspect alone was in flight both times, that is the poison: it is never sent again, and those
+// beside it are not blamed. Of engines that say nothing it takes three deaths. Calls with one prompt, the first calls of a group's episodes, are one suspect. See docs/decisions/0024.
 
 // suspicion is what is held against a prompt. It ends with an answer.
 type suspicion struct {
@@ -49,6 +49,7 @@ type ward struct {
 type suspect struct {
 	suspicion      *suspicion // nil = none of its own: see Core.suspected
 	watched, prime bool       // it runs, and is counted in its replica's ward
+	broke          *death     // the last that it was broken off by
 }
 
 // suspectAge is the level of suspects among the waiting by age: no room is kept for them.
@@ -82,10 +83,11 @@ func (c *Core) witness(w *call, r *replica, f *episode.Fault, now Time) {
 	switch {
 	case r.Rows > 0: // a batch is one call as far as blame goes, and a batch is not tried alone
 	case d == nil:
-		if lethal(f) {
+		if lethal(f) && !slices.Contains(r.ward.broken, w) {
 			r.ward.broken = append(r.ward.broken, w)
 		}
-		gone := f.Class == episode.ClassConnect || r.streak+1 >= c.rules.FailStreak
+		all := r.running == 0 && len(r.ward.broken) > 1 // that it had
+		gone := all || f.Class == episode.ClassConnect || r.streak+1 >= c.rules.FailStreak
 		if f.Died || gone && len(r.ward.broken) > 0 {
 			c.mourn(r, c.present(r), f, now)
 		}
@@ -114,9 +116,13 @@ func (c *Core) present(r *replica) []*call {
 	return all
 }
 
-// mourn holds a death against the suspects that were present or, where there was none, against all.
+// mourn holds a death against the suspects that were present or, where there was none, against all; against all too where the server said
+// nothing, for then an earlier death may have passed for a broken connection.
 func (c *Core) mourn(r *replica, present []*call, f *episode.Fault, now Time) {
 	d := &death{replica: r.index, at: now, said: f.Died, buried: f.Class == episode.ClassConnect}
+	for _, w := range r.ward.broken {
+		w.broke = d
+	}
 	r.ward.death, r.ward.broken = d, nil
 	r.openedAt = now // where its circuit was open: it lived in between
 	for _, x := range c.replicas {
@@ -130,13 +136,13 @@ func (c *Core) mourn(r *replica, present []*call, f *episode.Fault, now Time) {
 	}
 	for _, s := range known {
 		s.deaths++
-		s.last, s.proven = d, len(known) == 1
+		s.last, s.proven = d, len(known) == 1 && (d.said || s.deaths > 2)
 		if s.proven {
 			c.condemn(s)
 		}
 	}
 	for _, w := range present {
-		if len(known) == 0 && c.suspected(w) == nil {
+		if (len(known) == 0 || !d.said) && c.suspected(w) == nil {
 			c.accuse(w, &suspicion{deaths: 1, last: d})
 		}
 	}
@@ -163,7 +169,7 @@ func (c *Core) sentence(w *call, s *suspicion) {
 }
 
 func (c *Core) verdict(s *suspicion) error {
-	return fmt.Errorf("its prompt alone was in flight both times when an engine died, the last at %s: it is not sent again", c.replicas[s.last.replica].Name)
+	return fmt.Errorf("its prompt alone was in flight each of the %d times that an engine died, the last at %s: it is not sent again", s.deaths, c.replicas[s.last.replica].Name)
 }
 
 // refused tells of a call about to wait whether it was sentenced instead.
@@ -180,6 +186,11 @@ func (c *Core) refused(w *call) bool {
 func (c *Core) convict(w *call, f *episode.Fault) bool {
 	s := c.suspected(w)
 	if s == nil || !s.proven {
+		return false
+	}
+	if f.Class == episode.ClassConnect && w.broke != s.last { // it never got there
+		s.proven = false
+		s.deaths--
 		return false
 	}
 	f.Class, f.Retry, f.Cause = episode.ClassPoison, false, fmt.Errorf("%w: %w", c.verdict(s), f.Cause)

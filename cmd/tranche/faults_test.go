@@ -296,7 +296,9 @@ func (g rig) play(t *testing.T) ([]*storage.Row, scheduler.Totals, error) {
 		g.opened()
 	}
 	def := g.rules
-	def.BackoffBase, def.BackoffMax = 4*time.Millisecond, 20*time.Millisecond
+	if def.BackoffBase == 0 {
+		def.BackoffBase, def.BackoffMax = 4*time.Millisecond, 20*time.Millisecond
+	}
 	if def.MaxAttempts == 0 {
 		def.MaxAttempts = faultAttempts
 	}

@@ -48,8 +48,13 @@ func engineDead() canned {
 	return nested(http.StatusInternalServerError, "InternalServerError", "EngineCore encountered an issue. See stack trace (above) for the root cause.")
 }
 
-// lastWords tells a client that the engine died under its call.
-func lastWords(w http.ResponseWriter) {
+// lastWords tells a client that the engine is dead, unless the process is too: then its connection is closed.
+func (d doom) lastWords(w http.ResponseWriter) {
+	select {
+	case <-d.silent:
+		panic(http.ErrAbortHandler)
+	default:
+	}
 	if streaming(w) {
 		_, _ = io.WriteString(w, "data: "+engineDead().body+"\n\ndata: [DONE]\n\n")
 		return

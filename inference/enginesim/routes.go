@@ -82,7 +82,7 @@ func (e *Engine) generating(closing <-chan struct{}, route func(http.ResponseWri
 			return
 		}
 		if e.jinx.doom.dead() {
-			lastWords(w)
+			e.jinx.doom.lastWords(w)
 			return
 		}
 		name, err := e.jinx.fault(r.Header, body)
@@ -99,7 +99,7 @@ func (e *Engine) generating(closing <-chan struct{}, route func(http.ResponseWri
 		switch err := route(w, r.WithContext(ctx), body); {
 		case err == nil:
 		case errors.Is(context.Cause(ctx), errDead):
-			lastWords(w)
+			e.jinx.doom.lastWords(w)
 		default:
 			writeFailure(w, err)
 		}
