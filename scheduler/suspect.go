@@ -106,7 +106,7 @@ func (c *Core) witness(w *call, r *replica, f *episode.Fault, now Time) {
 
 // present lists the calls that are in flight at r or were when its streak of failures began.
 func (c *Core) present(r *replica) []*call {
-	all := slices.DeleteFunc(r.ward.broken, func(w *call) bool { return c.calls[w.Ticket] != w })
+	all := slices.DeleteFunc(slices.Clone(r.ward.broken), func(w *call) bool { return c.calls[w.Ticket] != w })
 	for _, w := range c.calls {
 		if w.state == running && w.on == r.index && !w.lost && !slices.Contains(all, w) {
 			all = append(all, w)

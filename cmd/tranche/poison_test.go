@@ -100,7 +100,7 @@ func TestPoisonKillsOneEngine(t *testing.T) {
 		{"it says so and comes back", enginesim.FaultKill, 2, 300 * time.Millisecond, 3, 1},
 		{"it says so and stays away", enginesim.FaultKill, 2, 0, 1, 1},
 		{"the only one comes back", enginesim.FaultKill, 1, 300 * time.Millisecond, 3, 1},
-		{"it dies without a word and comes back", enginesim.FaultCrash, 3, 300 * time.Millisecond, 3, 2},
+		{"it dies without a word and comes back", enginesim.FaultCrash, 5, 300 * time.Millisecond, 3, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
