@@ -39,6 +39,8 @@ const (
 	ClassLineTooLong     Class = "line_too_long"    // an SSE line over the byte cap
 	ClassMalformed       Class = "malformed_reply"  // an answer that is no such answer: bad JSON, no choices, wrong type
 	ClassAborted         Class = "aborted"          // the server ended the call itself
+	ClassPoison          Class = "poison"           // it alone was in flight each time an engine died: never sent again
+	ClassSuspect         Class = "suspect"          // in flight when an engine died that did not come back: not tried elsewhere
 	ClassNoEndpoint      Class = "no_endpoint"      // no endpoint can take the call: all dead, or limits too small
 	ClassDeadline        Class = "deadline"         // the episode's total deadline passed
 	ClassCancelled       Class = "cancelled"        // the run is stopping
@@ -57,6 +59,8 @@ type Fault struct {
 	Cause error // what happened, for people; never branched on
 	// Retry says that the same call may succeed later or elsewhere.
 	Retry bool
+	// Died says that the server itself said that its engine is dead: this attempt, or another one in flight, may have killed it.
+	Died bool
 	// After is the wait the server asked for (Retry-After); 0 = none given.
 	After time.Duration
 	// Limit is the context limit the server named in an overflow, tokens; 0 = not named. Prompt is its count of our prompt.

@@ -14,9 +14,10 @@ import (
 
 // Config says which server an Endpoint talks to and how. The zero value of every field but BaseURL is usable.
 type Config struct {
-	// Name is what the endpoint is called in records and messages. Default: host:port of BaseURL.
+	// Name is what the endpoint is called in records and messages. Default: host:port of BaseURL, or the path of its socket.
 	Name string
-	// BaseURL is the server's address, http://host:port with or without /v1; a pasted /chat/completions is cut off.
+	// BaseURL is the server's address, http://host:port with or without /v1; a pasted /chat/completions is cut off. unix:///path/to.sock is
+	// a server on a socket of this machine.
 	BaseURL string
 	// Model is the model id to ask for. Default "": the only one the server lists; several are an error that names them.
 	Model string
@@ -32,10 +33,12 @@ type Config struct {
 	// ConnectTimeout bounds dialling and, with https, the TLS handshake. Default 10 s.
 	ConnectTimeout time.Duration
 	// AttemptTimeout bounds one attempt from dispatch to the last byte. Time spent waiting before Generate is called does
-	// not count. Default 0: no bound but the caller's context.
+	// not count. A call that may generate over 8,192 tokens, or has a very long prompt, gets proportionally more (episode.Stretch).
+	// Default 0: no bound but the caller's context.
 	AttemptTimeout time.Duration
-	// IdleTimeout bounds the wait between two bytes of an answer once its first byte has come: the time a server queues a
-	// request is not idle time. Default 0: no bound.
+	// IdleTimeout bounds the wait between two pieces of an answer once its first byte has come: the time a server queues a
+	// request is not idle time. Comments and white space that only keep the connection alive are no pieces. It grows with the call as
+	// AttemptTimeout does. Default 0: no bound.
 	IdleTimeout time.Duration
 
 	// Stream asks for answers in pieces, which gives a time to first token and costs several times the client CPU. Off
@@ -141,9 +144,18 @@ func clientIdle(serverIdle time.Duration) time.Duration {
 
 // address is a server's base URL taken apart.
 type address struct {
-	host string // host:port, for names
-	root string // without the version, for /metrics, /tokenize and the like
-	api  string // with the version, for /chat/completions and /models
+	host   string // host:port, for names; the path of a socket
+	root   string // without the version, for /metrics, /tokenize and the like
+	api    string // with the version, for /chat/completions and /models
+	socket string // path; "" = none
+}
+
+// socketAddress is a server on a socket. The path is all of the address; the host name in requests is a form.
+func socketAddress(path string) (address, error) {
+	if !strings.HasPrefix(path, "/") {
+		return address{}, fmt.Errorf("%q is no server address; expected an absolute path, as in unix:///run/server.sock", "unix://"+path)
+	}
+	return address{host: path, socket: path, root: "http://localhost", api: "http://localhost/v1"}, nil
 }
 
 var versionSegment = regexp.MustCompile(`/v\d+$`)
@@ -151,6 +163,9 @@ var versionSegment = regexp.MustCompile(`/v\d+$`)
 func addressOf(base string) (address, error) {
 	if base == "" {
 		return address{}, errors.New("none given; expected something like http://127.0.0.1:8000/v1")
+	}
+	if socket, ok := strings.CutPrefix(base, "unix://"); ok {
+		return socketAddress(socket)
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {

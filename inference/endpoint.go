@@ -54,7 +54,7 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults(a)
-	t, err := newTransport(cfg)
+	t, err := newTransport(cfg, a.socket)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,8 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
-		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c), keep: e.cfg.KeepRaw})
+		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c),
+			keep: e.cfg.KeepRaw, limits: e.cfg.limits(c.PromptTokens, maxTokens)})
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body) {
 				continue
@@ -137,6 +138,7 @@ type sending struct {
 	close       bool // the connection is not to be used again
 	timed       bool // note when each token of a stream comes
 	keep        bool // keep the body of the answer
+	limits      limits
 }
 
 // closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
@@ -227,7 +229,7 @@ func aborted(r *episode.Reply, a *answer) *episode.Fault {
 // attempt sends one body and reads the answer, whole or streamed. Exactly one of the answer and the failure is set.
 func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Duration, *failure) {
 	began := time.Now()
-	w := newWatch(ctx, e.cfg)
+	w := newWatch(ctx, out.limits)
 	defer w.stop()
 
 	f := &failure{}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -100,6 +101,7 @@ func classify(f failure, now time.Time) *episode.Fault {
 	}
 	out.Cause = &refusal{status: f.status, said: said}
 	out.Class, out.Retry = classOfStatus(status, said)
+	out.Died = status >= 500 && engineDead(said)
 	if canBeOverflow(status) {
 		if limit, prompt, ok := overflow(said, f.body); ok {
 			out.Class, out.Retry, out.Limit, out.Prompt = episode.ClassOverflow, false, limit, prompt
@@ -109,6 +111,15 @@ func classify(f failure, now time.Time) *episode.Fault {
 		out.After = retryAfter(f.header, now)
 	}
 	return out
+}
+
+// deathWords are what servers write when the engine behind them is dead, in small letters: vLLM, new and old.
+var deathWords = [...]string{"enginecore encountered an issue", "enginedeaderror", "engine is dead", "engine loop has died", "background loop has errored"}
+
+// engineDead reports a server that says its engine is dead: everything in flight is lost, and what comes after it too.
+func engineDead(said openai.APIError) bool {
+	message := strings.ToLower(said.Message + " " + said.Type)
+	return slices.ContainsFunc(deathWords[:], func(w string) bool { return strings.Contains(message, w) })
 }
 
 func classOfError(f failure) (class episode.Class, retry bool) {
@@ -183,7 +194,8 @@ func inBandStatus(said openai.APIError) int {
 	return http.StatusInternalServerError
 }
 
-// retryAfter reads Retry-After: seconds, whole or not, or an HTTP date; 0 when there is none or it is in the past.
+// retryAfter reads Retry-After: seconds, whole or not, or an HTTP date; 0 when there is none or it is in the past. A date is read by the
+// server's own clock where the answer tells it: the two clocks may be minutes apart.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
@@ -193,7 +205,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return seconds(s)
 	}
 	if t, err := http.ParseTime(v); err == nil {
-		return max(0, t.Sub(now))
+		if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = theirs
+		}
+		return seconds(t.Sub(now).Seconds())
 	}
 	return 0
 }

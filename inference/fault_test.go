@@ -26,29 +26,31 @@ func TestClassifyAnswers(t *testing.T) {
 	}{
 		"nested error": {400, nil, `{"error":{"message":"unknown parameter: foo","type":"invalid_request_error","param":"foo","code":null}}`,
 			episode.ClassBadRequest, false, 0, "unknown parameter: foo"},
-		"flat error":         {400, nil, `{"object":"error","message":"bad top_p","type":"BadRequestError","param":null,"code":400}`, episode.ClassBadRequest, false, 0, "bad top_p"},
-		"string error":       {401, nil, `{"error":"Unauthorized"}`, episode.ClassAuth, false, 0, "Unauthorized"},
-		"FastAPI detail":     {422, nil, `{"detail":[{"loc":["body","n"],"msg":"extra fields not permitted"}]}`, episode.ClassBadRequest, false, 0, "extra fields not permitted"},
-		"HTML":               {502, nil, "<html><head><title>502 Bad Gateway</title><style>b{}</style></head><body><h1>502</h1><hr>nginx</body></html>", episode.ClassServerError, true, 0, "502 Bad Gateway 502 nginx"},
-		"text":               {500, nil, "Internal Server Error", episode.ClassServerError, true, 0, "Internal Server Error"},
-		"empty":              {500, nil, "", episode.ClassServerError, true, 0, "HTTP 500"},
-		"wrapped by gateway": {400, nil, `{"error":{"message":"{\"error\":{\"message\":\"no images\"}}"}}`, episode.ClassBadRequest, false, 0, "no images"},
-		"forbidden":          {403, nil, `{}`, episode.ClassAuth, false, 0, ""},
-		"no such model":      {404, nil, `{"error":{"message":"The model x does not exist","param":"model"}}`, episode.ClassNotFound, false, 0, "does not exist"},
-		"redirect":           {307, nil, "the server redirects to /v2", episode.ClassNotFound, false, 0, "/v2"},
-		"429, seconds":       {429, map[string]string{"Retry-After": "2"}, `{"error":{"message":"slow down"}}`, episode.ClassRateLimited, true, 2 * time.Second, "slow down"},
-		"429, fraction":      {429, map[string]string{"Retry-After": "0.5"}, `{}`, episode.ClassRateLimited, true, 500 * time.Millisecond, ""},
-		"429, date":          {429, map[string]string{"Retry-After": "Fri, 02 Jan 2026 03:04:35 GMT"}, `{}`, episode.ClassRateLimited, true, 30 * time.Second, ""},
-		"429, past date":     {429, map[string]string{"Retry-After": "Thu, 01 Jan 2026 00:00:00 GMT"}, `{}`, episode.ClassRateLimited, true, 0, ""},
-		"429, nonsense":      {429, map[string]string{"Retry-After": "soon"}, `{}`, episode.ClassRateLimited, true, 0, ""},
-		"429, milliseconds":  {429, map[string]string{"Retry-After-Ms": "250"}, `{}`, episode.ClassRateLimited, true, 250 * time.Millisecond, ""},
-		"429, no money left": {429, nil, `{"error":{"message":"quota","code":"insufficient_quota"}}`, episode.ClassRateLimited, false, 0, "quota"},
-		"503, loading":       {503, map[string]string{"Retry-After": "7"}, `{"error":{"message":"Loading model","code":503}}`, episode.ClassUnavailable, true, 7 * time.Second, "Loading model"},
-		"504":                {504, nil, ``, episode.ClassServerError, true, 0, ""},
-		"501":                {501, nil, `{"error":{"message":"not supported"}}`, episode.ClassNotFound, false, 0, "not supported"},
-		"in-band, number":    {200, nil, `{"error":{"message":"over","code":429}}`, episode.ClassRateLimited, true, 0, "over"},
-		"in-band, vLLM":      {200, nil, `{"error":{"message":"boom","type":"InternalServerError","code":500}}`, episode.ClassServerError, true, 0, "boom"},
-		"in-band, no code":   {200, nil, `{"error":"it broke"}`, episode.ClassServerError, true, 0, "it broke"},
+		"flat error":                        {400, nil, `{"object":"error","message":"bad top_p","type":"BadRequestError","param":null,"code":400}`, episode.ClassBadRequest, false, 0, "bad top_p"},
+		"string error":                      {401, nil, `{"error":"Unauthorized"}`, episode.ClassAuth, false, 0, "Unauthorized"},
+		"FastAPI detail":                    {422, nil, `{"detail":[{"loc":["body","n"],"msg":"extra fields not permitted"}]}`, episode.ClassBadRequest, false, 0, "extra fields not permitted"},
+		"HTML":                              {502, nil, "<html><head><title>502 Bad Gateway</title><style>b{}</style></head><body><h1>502</h1><hr>nginx</body></html>", episode.ClassServerError, true, 0, "502 Bad Gateway 502 nginx"},
+		"text":                              {500, nil, "Internal Server Error", episode.ClassServerError, true, 0, "Internal Server Error"},
+		"empty":                             {500, nil, "", episode.ClassServerError, true, 0, "HTTP 500"},
+		"wrapped by gateway":                {400, nil, `{"error":{"message":"{\"error\":{\"message\":\"no images\"}}"}}`, episode.ClassBadRequest, false, 0, "no images"},
+		"forbidden":                         {403, nil, `{}`, episode.ClassAuth, false, 0, ""},
+		"no such model":                     {404, nil, `{"error":{"message":"The model x does not exist","param":"model"}}`, episode.ClassNotFound, false, 0, "does not exist"},
+		"redirect":                          {307, nil, "the server redirects to /v2", episode.ClassNotFound, false, 0, "/v2"},
+		"429, seconds":                      {429, map[string]string{"Retry-After": "2"}, `{"error":{"message":"slow down"}}`, episode.ClassRateLimited, true, 2 * time.Second, "slow down"},
+		"429, fraction":                     {429, map[string]string{"Retry-After": "0.5"}, `{}`, episode.ClassRateLimited, true, 500 * time.Millisecond, ""},
+		"429, date":                         {429, map[string]string{"Retry-After": "Fri, 02 Jan 2026 03:04:35 GMT"}, `{}`, episode.ClassRateLimited, true, 30 * time.Second, ""},
+		"429, date by a clock of their own": {429, map[string]string{"Retry-After": "Fri, 02 Jan 2026 03:14:35 GMT", "Date": "Fri, 02 Jan 2026 03:14:05 GMT"}, `{}`, episode.ClassRateLimited, true, 30 * time.Second, ""},
+		"429, far date":                     {429, map[string]string{"Retry-After": "Fri, 02 Jan 2099 03:04:05 GMT"}, `{}`, episode.ClassRateLimited, true, 24 * time.Hour, ""},
+		"429, past date":                    {429, map[string]string{"Retry-After": "Thu, 01 Jan 2026 00:00:00 GMT"}, `{}`, episode.ClassRateLimited, true, 0, ""},
+		"429, nonsense":                     {429, map[string]string{"Retry-After": "soon"}, `{}`, episode.ClassRateLimited, true, 0, ""},
+		"429, milliseconds":                 {429, map[string]string{"Retry-After-Ms": "250"}, `{}`, episode.ClassRateLimited, true, 250 * time.Millisecond, ""},
+		"429, no money left":                {429, nil, `{"error":{"message":"quota","code":"insufficient_quota"}}`, episode.ClassRateLimited, false, 0, "quota"},
+		"503, loading":                      {503, map[string]string{"Retry-After": "7"}, `{"error":{"message":"Loading model","code":503}}`, episode.ClassUnavailable, true, 7 * time.Second, "Loading model"},
+		"504":                               {504, nil, ``, episode.ClassServerError, true, 0, ""},
+		"501":                               {501, nil, `{"error":{"message":"not supported"}}`, episode.ClassNotFound, false, 0, "not supported"},
+		"in-band, number":                   {200, nil, `{"error":{"message":"over","code":429}}`, episode.ClassRateLimited, true, 0, "over"},
+		"in-band, vLLM":                     {200, nil, `{"error":{"message":"boom","type":"InternalServerError","code":500}}`, episode.ClassServerError, true, 0, "boom"},
+		"in-band, no code":                  {200, nil, `{"error":"it broke"}`, episode.ClassServerError, true, 0, "it broke"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := http.Header{}
@@ -63,6 +65,25 @@ func TestClassifyAnswers(t *testing.T) {
 				t.Fatalf("cause %q does not say %q", f.Cause, c.says)
 			}
 		})
+	}
+}
+
+func TestADeadEngineIsTold(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","code":500}}`: true,
+		`{"object":"error","message":"Background loop has errored already.","code":500}`:                                                               true,
+		`{"error":"EngineDeadError"}`:                              true,
+		`{"error":{"message":"Internal server error","code":500}}`: false,
+		`Internal Server Error`:                                    false,
+	} {
+		f := classify(failure{reach: reachAnswer, status: 500, body: []byte(body)}, time.Time{})
+		if f.Died != want || f.Class != episode.ClassServerError || !f.Retry {
+			t.Errorf("%s: died %v, class %s, retry %v", body, f.Died, f.Class, f.Retry)
+		}
+	}
+	f := classify(failure{reach: reachAnswer, status: 400, body: []byte(`{"error":{"message":"bad prompt: EngineCore encountered an issue"}}`)}, time.Time{})
+	if f.Died {
+		t.Error("a refused request is taken for a dead engine")
 	}
 }
 

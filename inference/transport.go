@@ -16,9 +16,9 @@ import (
 const maxDials = 64
 
 // newTransport builds the one connection pool of an endpoint. See the comments of Config for the reasons.
-func newTransport(cfg Config) (*http.Transport, error) {
+func newTransport(cfg Config, socket string) (*http.Transport, error) {
 	t := &http.Transport{
-		DialContext:           boundedDial(cfg.ConnectTimeout),
+		DialContext:           boundedDial(cfg.ConnectTimeout, socket),
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
 		MaxIdleConns:          0, // no bound over all hosts: there is one
 		MaxIdleConnsPerHost:   maxConns(cfg.Concurrency),
@@ -28,8 +28,10 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		DisableCompression:    true, // the engines do not compress, and unpacking would hide sizes
 		ReadBufferSize:        16 << 10,
 		WriteBufferSize:       16 << 10,
+		ForceAttemptHTTP2:     true, // where TLS offers it: a dialler of one's own turns it off otherwise
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter / 2},
 	}
-	if cfg.ProxyFromEnvironment {
+	if cfg.ProxyFromEnvironment && socket == "" {
 		t.Proxy = http.ProxyFromEnvironment
 	}
 	if cfg.CAFile != "" {
@@ -47,7 +49,11 @@ func newTransport(cfg Config) (*http.Transport, error) {
 // concurrency for the small questions beside generation.
 func maxConns(concurrency int) int { return concurrency + max(8, concurrency/32) }
 
-func boundedDial(timeout time.Duration) func(context.Context, string, string) (net.Conn, error) {
+// pingAfter is how long an HTTP/2 connection may be silent before it is asked whether it lives: all its calls would wait for one that does not.
+const pingAfter = 30 * time.Second
+
+// boundedDial dials so many at once; with a socket, that, whatever the address.
+func boundedDial(timeout time.Duration, socket string) func(context.Context, string, string) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
 	slots := make(chan struct{}, maxDials)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -57,6 +63,9 @@ func boundedDial(timeout time.Duration) func(context.Context, string, string) (n
 			return nil, ctx.Err()
 		}
 		defer func() { <-slots }()
+		if socket != "" {
+			network, addr = "unix", socket
+		}
 		return d.DialContext(ctx, network, addr)
 	}
 }

@@ -91,6 +91,7 @@ type Core struct {
 	prefixes   map[uint64]*prefix // by hash
 	view       view
 
+	sentenced       []Reject // for the next Next
 	acting, scoring int      // open episodes that make no call now
 	noMore          bool     // no episode will come that has not come yet
 	booked          Time     // until when the replicas' books are kept
@@ -132,6 +133,7 @@ type call struct {
 	cached   int  // tokens of its prompt that are taken to be cached where it runs
 	got      int  // tokens of its answer that there are, of one that was cut; Prompt counts them too
 	most     int  // of a running one that is to be cut: what it might have without that, tokens; 0 = not bounded
+	suspect
 }
 
 type callState int
@@ -144,13 +146,14 @@ const (
 
 // groupHome is what the episodes of one group share.
 type groupHome struct {
-	replica int // where the first was sent; -1 = nowhere yet
-	open    int
-	answers logs           // lengths of the members' answers, where replicas pad
-	probe   *call          // waits to be the first
-	running []*call        // single calls
-	looking bool           // an alarm is set to look how far they have come
-	waiting map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
+	replica   int // where the first was sent; -1 = nowhere yet
+	open      int
+	answers   logs           // lengths of the members' answers, where replicas pad
+	probe     *call          // waits to be the first
+	running   []*call        // single calls
+	looking   bool           // an alarm is set to look how far they have come
+	waiting   map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
+	suspicion *suspicion     // against their common prompt; nil = none
 }
 
 // NewCore returns a core for these replicas.
@@ -400,6 +403,7 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 		g.replica = i
 		c.teach(g, now)
 	}
+	r.ride(w, c.suspected(w))
 	c.sent(w, r)
 	if r.Rows == 0 {
 		c.enter(w.life, i)
@@ -435,8 +439,11 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 	}
 	if fault == nil {
 		c.won(w)
+		c.acquit(w, r, now)
 		c.succeeded(w, r, u, now)
-		c.healthy(r, now)
+		if !r.posthumous(w) {
+			c.healthy(r, now)
+		}
 		r.served++
 		delete(c.calls, t)
 		return Finished
@@ -451,6 +458,7 @@ func (c *Core) landed(w *call, fault *episode.Fault, u Usage, got int, now Time)
 	r.promised -= w.cost
 	r.prompts -= w.Prompt
 	r.began -= w.launched
+	r.alight(w)
 	c.now = now
 	r.answered(w, fault, u)
 	r.unload(got, now)
@@ -505,20 +513,24 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		b = blame{}
 	}
 	if b.gate {
-		c.closeGate(r, f, now)
+		c.closeGate(w, r, f, now)
 	}
 	if b.endpoint {
-		c.strike(r, now)
+		c.witness(w, r, f, now)
+		c.strike(w, r, now)
 	}
 	if w.twin != nil {
 		c.outlived(w, b.call)
 		return Outlived
 	}
+	if c.convict(w, f) {
+		return Finished
+	}
 	if f.Class == episode.ClassOverflow {
 		return c.overflowed(w, r, f, now)
 	}
 	w.failures++
-	if b.call {
+	if b.call && !r.died(w) {
 		w.counted++
 	}
 	if !f.Retry || w.counted >= c.rules.MaxAttempts {
@@ -531,7 +543,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 	}
 	w.avoid = w.on
 	c.exit(w.life) // what the attempt held is gone, and others may try first
-	w.state, w.due = postponed, now+c.rules.backoff(w.failures, c.rnd)
+	w.state, w.due = postponed, now+c.wait(w, f)
 	heap.Push(&c.delayed, w)
 	return Retrying
 }

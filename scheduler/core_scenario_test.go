@@ -75,7 +75,7 @@ func (s *scenario) play(t *testing.T, words []string) []string {
 	case "rules":
 		s.rules = Rules{
 			MaxAttempts: arg.int("attempts"), FailStreak: arg.int("streak"), Cooldown: arg.time("cooldown"), AgeLimit: arg.time("age"),
-			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), Linger: arg.time("linger"),
+			Patience: arg.time("patience"), BackoffBase: arg.time("backoff"), RampCalls: arg.int("ramp"), MoveAfter: arg.time("move"), StartLimit: arg.time("start"), MinHold: arg.time("hold"), StaleAfter: arg.time("stale"), StallAfter: arg.time("stall"), Linger: arg.time("linger"),
 			SharersInRow: arg.int("sharers"),
 			EarlyYield:   arg.has("early"), HedgeAfter: arg.time("hedge-after"),
 		}
@@ -160,9 +160,13 @@ func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
 		return decisionName[s.core.Cut(ticket(t, words[1]), arg.int("prompt"), Usage{arg.int("tokens"), -1}, s.now)]
 	}
 	class := episode.Class(words[2])
-	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
+	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), Died: arg.has("died"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
 		Retry: class != episode.ClassBadRequest && class != episode.ClassCancelled && class != episode.ClassAuth}
-	return decisionName[s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)]
+	d := s.core.Settle(ticket(t, words[1]), f, Usage{}, s.now)
+	if f.Class != class {
+		return decisionName[d] + " " + string(f.Class)
+	}
+	return decisionName[d]
 }
 
 var decisionName = map[Decision]string{Finished: "finished", Retrying: "retrying", Full: "full", Outlived: "outlived", Lost: "lost", Continuing: "continuing"}
@@ -221,6 +225,9 @@ type arguments map[string]string
 // load is a reading of a server's gauges.
 func (a arguments) load() episode.Load {
 	l := episode.Load{Preemptions: episode.Ptr(int64(a.int("preempted")))}
+	if a.has("generated") {
+		l.GeneratedTokens = episode.Ptr(int64(a.int("generated")))
+	}
 	if a.has("waiting") {
 		l.Waiting = episode.Ptr(a.int("waiting"))
 	}

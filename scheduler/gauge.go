@@ -31,6 +31,7 @@ func (c *Core) Observe(i int, l episode.Load, now Time) {
 		r.scale = max(r.scale, min(r.scale*1.005, 1))
 	}
 	r.load = l
+	c.feel(r, l, now)
 }
 
 // short says whether calls wait in the server because its memory is full. Where as many run as it runs at most, they wait for that.

@@ -57,6 +57,9 @@ func (c *Core) hedge(a alarm, now Time) (Launch, bool) {
 // hedgeAt is the least filled replica with room for the call other than its own, -1 when there is none. One whose circuit is open
 // is not tried with it.
 func (c *Core) hedgeAt(w *call, now Time) int {
+	if c.suspected(w) != nil {
+		return -1
+	}
 	best := -1
 	c.size(w)
 	w.life.ahead = still(w.Prompt, 0, w.likely, w.Want)
@@ -109,6 +112,9 @@ func (c *Core) outlived(w *call, counts bool) {
 	t.twin, w.twin = nil, nil
 	t.attempts = max(t.attempts, w.attempts)
 	t.failures++
+	if w.suspicion != nil {
+		t.suspicion = w.suspicion
+	}
 	if counts {
 		t.counted++
 	}

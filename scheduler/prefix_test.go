@@ -61,7 +61,7 @@ func (w *world) checkIdle(t *rapid.T) {
 			continue
 		}
 		for _, k := range c.calls {
-			if k.state == waiting && slices.Contains(k.reach().members, i) {
+			if k.state == waiting && slices.Contains(k.reach().members, i) && !c.barred(r, k) {
 				w.fatal(t, "%s has nothing to do while call %d waits (%+v)", r.Name, k.Ticket, k.Request)
 			}
 		}

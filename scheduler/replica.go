@@ -42,6 +42,7 @@ type replica struct {
 	back, lost        int     // held contexts that came back in this generation, and those among them the cache had lost
 	kept              int     // that came back since something was lost or r was taken to hold more
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
+	gates             int     // how often in a row it asked to be left alone
 	streak            int     // failures in a row
 	open              bool    // circuit
 	openedAt          Time    // since when it is open
@@ -57,6 +58,8 @@ type replica struct {
 	batch             load // that runs, where Rows is set
 	idle              Time // since when none does
 	pace              pace
+	ward              ward
+	pulse             pulse
 }
 
 // limit is the most tokens prompt and answer of one call may have on r; 0 = not known.
@@ -100,7 +103,7 @@ func (c *Core) feasible(r *replica, w *call) bool {
 
 // fits says whether the call can be sent to r now without promising more KV than r has.
 func (c *Core) fits(r *replica, w *call, now Time) bool {
-	if r.Rows > 0 || !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) {
+	if r.Rows > 0 || !r.ready(now) || (r.MaxCalls > 0 && r.running >= r.MaxCalls) || !c.feasible(r, w) || c.barred(r, w) {
 		return false
 	}
 	c0 := r.holds()
@@ -176,61 +179,6 @@ func (r *replica) fill() float64 {
 		f = float64(r.running) / 1e9 // no bound known at all: fewest calls
 	}
 	return f
-}
-
-func (c *Core) healthy(r *replica, now Time) {
-	if r.open {
-		r.open, r.cooldown = false, c.rules.Cooldown
-		r.ramp, r.rampAt = c.rules.RampCalls, now
-	}
-	r.streak = 0
-}
-
-func (c *Core) closeGate(r *replica, f *episode.Fault, now Time) {
-	after := f.After
-	if after <= 0 {
-		after = c.rules.Cooldown
-	}
-	if after > c.rules.Patience { // parked: as good as dead for this run, and the run may end for it
-		c.lose(r, now+after, now)
-		return
-	}
-	r.gateUntil = max(r.gateUntil, now+after)
-	r.ramp, r.rampAt = c.rules.RampCalls, r.gateUntil
-	if r.gateUntil-now > c.rules.MoveAfter {
-		c.moveAway(r, now)
-	}
-}
-
-// strike counts a failure of the endpoint and opens its circuit on a streak.
-func (c *Core) strike(r *replica, now Time) {
-	r.streak++
-	if r.open {
-		r.cooldown = min(2*r.cooldown, c.rules.CooldownMax)
-		r.retryAt = max(r.retryAt, now+r.cooldown)
-		return
-	}
-	if r.streak >= c.rules.FailStreak {
-		c.lose(r, now+r.cooldown, now)
-	}
-}
-
-// lose opens r's circuit: one call tries it at retryAt, nothing else is sent.
-func (c *Core) lose(r *replica, retryAt, now Time) {
-	if !r.open {
-		r.open, r.openedAt = true, now
-	}
-	r.retryAt = max(r.retryAt, retryAt)
-	c.moveAway(r, now)
-	c.wipe(r)
-}
-
-// down is how long replica i is lost from now at least; 0 = it is not.
-func (c *Core) down(i int, now Time) Time {
-	if r := c.replicas[i]; r.open {
-		return max(r.retryAt-now, 1)
-	}
-	return 0
 }
 
 // trim corrects what r is taken to hold by what the server's cache kept of the contexts of episodes whose places were held.

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"tranche/bucketing"
@@ -42,11 +41,12 @@ type Rules struct {
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
 	CooldownMax               time.Duration    // default 8 s
 	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
+	StallAfter                time.Duration    // an engine whose counters stand still for so long under its calls hangs; default 2 min
 	RampCalls                 int              // how many calls are spaced so; default 16
 	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
 	Linger                    time.Duration    // a replica that pads waits so long for a batch to fill; default 10 ms
 	Uncut                     bool             // answers are made at one go also by replicas that could go on with them
-	Seed                      uint64           // seed of the backoff jitter
+	Seed                      uint64           // seed of the jitter: one of its own for each process, or they knock together
 }
 
 func (r Rules) withDefaults() Rules {
@@ -79,6 +79,7 @@ func (r Rules) withDefaults() Rules {
 	def(&r.CooldownMax, 8*time.Second)
 	def(&r.Ramp, 20*time.Millisecond)
 	def(&r.RampCalls, 16)
+	def(&r.StallAfter, 2*time.Minute)
 	def(&r.StaleAfter, 15*time.Second)
 	def(&r.Linger, 10*time.Millisecond)
 	return r
@@ -105,23 +106,13 @@ func (r Rules) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"backoff base": r.BackoffBase, "backoff max": r.BackoffMax, "patience": r.Patience, "move after": r.MoveAfter,
-		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken, "hedge after": r.HedgeAfter,
+		"age limit": r.AgeLimit, "cooldown": r.Cooldown, "cooldown max": r.CooldownMax, "ramp": r.Ramp, "stall after": r.StallAfter, "stale after": r.StaleAfter, "linger": r.Linger, "read token": r.ReadToken, "hedge after": r.HedgeAfter,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v, expected a time that is not negative", name, d))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// backoff is the wait before try number failures+1: the doubling step with its upper half random. The half that is not random
-// makes the waits of one call grow for certain; the random half keeps calls that failed together from coming back together.
-func (r Rules) backoff(failures int, rnd *rand.Rand) time.Duration {
-	step := r.BackoffBase << min(failures-1, 20)
-	if step > r.BackoffMax || step <= 0 {
-		step = r.BackoffMax
-	}
-	return step/2 + time.Duration(rnd.Int64N(int64(step/2)+1))
 }
 
 // blame says what a failed attempt tells about the endpoint and whether it counts against the call.
@@ -132,6 +123,9 @@ type blame struct {
 }
 
 func blameFor(f *episode.Fault) blame {
+	if f.Died {
+		return blame{endpoint: true} // who killed it is another matter
+	}
 	switch f.Class {
 	case episode.ClassConnect:
 		return blame{endpoint: true}

@@ -243,7 +243,7 @@ func (r *run) store(ctx context.Context, e *episode.Episode) {
 
 // judge keeps the death of all endpoints from becoming a failure of every episode: the run ends and can be resumed.
 func (r *run) judge(e *episode.Episode) {
-	if e.Fault == nil || e.Fault.Class != episode.ClassNoEndpoint || !r.cfg.Rollout.Sched.AllDead() {
+	if e.Fault == nil || e.Fault.Class != episode.ClassNoEndpoint && e.Fault.Class != episode.ClassSuspect || !r.cfg.Rollout.Sched.AllDead() {
 		return
 	}
 	e.Status = episode.StatusCancelled

@@ -339,6 +339,9 @@ func (s *Scheduler) attempt(ctx context.Context, p *pending, l Launch, errand fu
 	began := time.Now()
 	reply, err := safely(ctx, errand)
 	fault := episode.AsFault(episode.StageModel, err)
+	if fault != nil && errors.Is(context.Cause(ctx), errStalled) {
+		fault.Class, fault.Retry, fault.Cause = episode.ClassIdle, true, fmt.Errorf("endpoint %s: %w", e.Name, errStalled)
+	}
 	took := time.Since(began)
 	s.cfg.Trace.settled(e.Name, took, fault)
 	if fault == nil {
@@ -535,7 +538,29 @@ func (s *Scheduler) watch(ctx context.Context, i int, g episode.Gauge) {
 			return
 		}
 		if err == nil {
-			s.do(func() { s.core.Observe(i, load, s.now()) })
+			s.do(func() { s.observe(i, load) })
+		}
+	}
+}
+
+// errStalled is the cause of the end of attempts at an engine that hangs.
+var errStalled = errors.New("the engine's counters stand still: it hangs")
+
+// observe is run by the loop for a reading. Attempts at an engine that it shows to hang are ended: they may go elsewhere.
+func (s *Scheduler) observe(i int, l episode.Load) {
+	was := s.core.down(i, s.now())
+	s.core.Observe(i, l, s.now())
+	is := s.core.down(i, s.now())
+	if was > 0 || is == 0 {
+		return
+	}
+	endpoint := s.cfg.Endpoints[i].Name
+	s.notice(endpoint, was, is, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassIdle, Retry: true, Cause: errStalled})
+	for _, p := range s.pending {
+		for _, f := range p.flights {
+			if f.endpoint == endpoint {
+				f.cancel(errStalled)
+			}
 		}
 	}
 }

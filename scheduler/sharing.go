@@ -133,7 +133,7 @@ func (w *call) reach() *pool {
 // moved for that.
 func (c *Core) await(p *pool, w *call, level int) bool {
 	i := c.view.awaits
-	if i < 0 || len(p.members) == 1 && p.members[0] == i {
+	if i < 0 || p.ward || len(p.members) == 1 && p.members[0] == i {
 		return false
 	}
 	if p.wide == nil {
@@ -177,7 +177,7 @@ const lean = 6
 
 // lineUp enters a call that waits for a first place in the lines of its prefixes.
 func (c *Core) lineUp(w *call) {
-	if w.lined || w.life.inside || w.life.warm {
+	if w.lined || w.life.inside || w.life.warm || w.pool.ward {
 		return
 	}
 	w.lined = true

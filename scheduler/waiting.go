@@ -17,12 +17,16 @@ type pool struct {
 	queue   bucketing.Queues[*call]
 	rack    rack
 	padded  bool // some members pad
+	ward    bool // of suspects
 
 	continues bool // all members pad and go on from ids
 }
 
 // enqueue puts a call where the replicas that can take it look for work.
 func (c *Core) enqueue(w *call, now Time) {
+	if c.refused(w) {
+		return
+	}
 	w.state = waiting
 	w.class = c.rules.Ladder.Class(w.Prompt + c.expected(w))
 	w.pool = c.poolFor(w, now)
@@ -35,6 +39,9 @@ func (c *Core) enqueue(w *call, now Time) {
 	}
 	if w.life.warm {
 		age = 1
+	}
+	if w.pool.ward {
+		age = suspectAge
 	}
 	g := w.life.siblings
 	if fresh := !w.life.inside && !w.life.warm; fresh && w.Turns == 1 && w.GroupSize > 1 {
@@ -56,6 +63,9 @@ func (c *Core) enqueue(w *call, now Time) {
 // poolFor picks the set of replicas that may take the call: its home alone while that lives and has room for it, else every
 // replica whose limits allow it and the longest answer it can get. An empty set means that no replica's limits do.
 func (c *Core) poolFor(w *call, now Time) *pool {
+	if s := c.suspected(w); s != nil {
+		return c.pool(c.asylum(w, s), true)
+	}
 	room := c.room(w)
 	if l := w.life; l.warm && (l.inside || !w.moved) && l.replica != w.avoid {
 		r := c.replicas[l.replica]
@@ -63,7 +73,7 @@ func (c *Core) poolFor(w *call, now Time) *pool {
 			if !l.inside {
 				c.alarm(alarm{at: now + c.rules.MoveAfter, call: w})
 			}
-			return c.pool([]int{l.replica})
+			return c.pool([]int{l.replica}, false)
 		}
 	}
 	set := make([]int, 0, 64)
@@ -76,7 +86,7 @@ func (c *Core) poolFor(w *call, now Time) *pool {
 		set = append(set, w.avoid) // the one that failed it is better than none
 		slices.Sort(set)
 	}
-	return c.pool(set)
+	return c.pool(set, false)
 }
 
 // room is the most tokens an answer can get on a live replica, up to those wanted; 0 = no number is wanted. A replica that would cut the
@@ -91,14 +101,17 @@ func (c *Core) room(w *call) int {
 	return most
 }
 
-func (c *Core) pool(members []int) *pool {
-	key := make([]byte, 64)[:(len(c.replicas)+7)/8] // one bit a replica
+func (c *Core) pool(members []int, ward bool) *pool {
+	key := make([]byte, 64)[:(len(c.replicas)+7)/8+1] // one bit a replica
+	if ward {
+		key[len(key)-1] = 1
+	}
 	for _, i := range members {
 		key[i/8] |= 1 << (i % 8)
 	}
 	p := c.pools[string(key)]
 	if p == nil {
-		p = &pool{members: slices.Clone(members), padded: slices.ContainsFunc(members, func(i int) bool { return c.replicas[i].Rows > 0 })}
+		p = &pool{members: slices.Clone(members), ward: ward, padded: slices.ContainsFunc(members, func(i int) bool { return c.replicas[i].Rows > 0 })}
 		p.continues = !c.rules.Uncut && !slices.ContainsFunc(members, func(i int) bool { return !c.replicas[i].Continues })
 		c.pools[string(key)] = p
 		c.addPool(p)
@@ -144,9 +157,15 @@ func (c *Core) moveAway(r *replica, now Time) {
 }
 
 // reconsider sorts all waiting calls anew, after a replica was lost or a limit turned out smaller than was thought.
-func (c *Core) reconsider(now Time) {
+func (c *Core) reconsider(now Time) { c.resort(now, func(*pool) bool { return true }) }
+
+// resort sorts the calls of some pools anew.
+func (c *Core) resort(now Time, which func(*pool) bool) {
 	var moved []*call
 	for _, p := range c.order {
+		if !which(p) {
+			continue
+		}
 		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
 			w := p.queue.Head(level).Value
 			w.place.Remove()
@@ -172,7 +191,8 @@ func (c *Core) drop(w *call) {
 
 // rejects ends the calls that no replica can ever take, and those whose replicas have been dead for too long.
 func (c *Core) rejects(now Time) []Reject {
-	var out []Reject
+	out := c.sentenced
+	c.sentenced = nil
 	for _, p := range c.order {
 		if p.queue.Len() == 0 || (len(p.members) > 0 && c.deadFor(p, now) < c.rules.Patience) {
 			continue
@@ -189,6 +209,9 @@ func (c *Core) rejects(now Time) []Reject {
 func (c *Core) rejectFor(w *call, p *pool) Reject {
 	if len(p.members) == 0 && len(c.replicas) > 0 {
 		return Reject{Ticket: w.Ticket, ContextFull: true}
+	}
+	if s := c.suspected(w); p.ward && s.bound() {
+		return Reject{Ticket: w.Ticket, Fault: c.unheard(s)}
 	}
 	return Reject{Ticket: w.Ticket, Fault: &episode.Fault{
 		Stage: episode.StageAdmission, Class: episode.ClassNoEndpoint, Retry: true,

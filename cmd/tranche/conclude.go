@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tranche/scheduler"
@@ -147,7 +148,8 @@ func (s *session) sessionReport() *sessionReport {
 		return v
 	}
 	for _, m := range s.fleet.members {
-		e := endpointReport{Name: m.meter.name, Model: m.endpoint.Model(), Kind: string(m.endpoint.Kind()), Calls: m.meter.good.Load(), Failed: m.meter.bad.Load(), AtOnce: m.calls}
+		e := endpointReport{Name: m.meter.name, Model: m.endpoint.Model(), Kind: string(m.endpoint.Kind()), Calls: m.meter.good.Load(), Failed: m.meter.bad.Load(),
+			Lost: time.Duration(m.meter.lost.Load()).Seconds(), Wasted: m.meter.wasted.Load(), AtOnce: m.calls}
 		if e.Calls > 0 {
 			e.MeanCall = time.Duration(m.meter.service.Load() / e.Calls).Seconds()
 		}
@@ -164,15 +166,25 @@ func (s *session) show(r *report) error {
 	return s.a.print(r.text(s.a.colour))
 }
 
-// absolute returns the settings with task paths that hold wherever resume is called from.
+// absolutePath is the path as it is where it cannot be made absolute; "" stays "".
+func absolutePath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil && path != "" {
+		return abs
+	}
+	return path
+}
+
+// absolute returns the settings with paths that hold wherever resume is called from.
 func absolute(s Settings) Settings {
 	paths := make([]string, len(s.Tasks))
 	for i, p := range s.Tasks {
-		paths[i] = p
-		if abs, err := filepath.Abs(p); err == nil {
-			paths[i] = abs
-		}
+		paths[i] = absolutePath(p)
 	}
 	s.Tasks = paths
+	s.CAFile = absolutePath(s.CAFile)
+	s.Endpoint = slices.Clone(s.Endpoint)
+	for i := range s.Endpoint {
+		s.Endpoint[i].CAFile = absolutePath(s.Endpoint[i].CAFile)
+	}
 	return s
 }

@@ -120,7 +120,7 @@ func endpointConfig(e Endpoint, s *Settings) inference.Config {
 	cfg := inference.Config{
 		BaseURL: e.URL, Model: or(nonEmpty(e.Model), s.Model), Concurrency: max(e.Concurrency, s.Concurrency),
 		ServerIdle: s.ServerIdle, AttemptTimeout: s.AttemptTimeout, IdleTimeout: s.IdleTimeout, Stream: s.Stream,
-		ExtraBody: e.ExtraBody, Capabilities: e.Capabilities, KeepRaw: s.KeepRaw,
+		ExtraBody: e.ExtraBody, Capabilities: e.Capabilities, CAFile: or(nonEmpty(e.CAFile), s.CAFile), KeepRaw: s.KeepRaw,
 	}
 	if e.Concurrency > 0 {
 		cfg.Concurrency = e.Concurrency

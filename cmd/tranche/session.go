@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -553,7 +554,7 @@ func (s *session) schedulerConfig() scheduler.Config {
 	return scheduler.Config{
 		Endpoints: s.fleet.endpoints(),
 		Rules: scheduler.Rules{
-			Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: uint64(s.set.Seed), EarlyYield: s.set.EarlyYield || s.set.cuts(),
+			Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: rand.Uint64(), EarlyYield: s.set.EarlyYield || s.set.cuts(),
 			Hedge: s.set.Hedge,
 		},
 		Trace: scheduler.Trace{

@@ -77,6 +77,7 @@ type Settings struct {
 	Endpoint     []Endpoint    `sep:"none" placeholder:"URL" group:"servers" scope:"operation" help:"OpenAI-compatible server, e.g. http://host:8000/v1; may be repeated. Default: the embedded simulated engine."`
 	Model        string        `placeholder:"NAME" group:"servers" scope:"result" help:"Model to ask for. Default: the only one the server lists."`
 	APIKeyEnv    string        `name:"api-key-env" placeholder:"NAME" group:"servers" scope:"operation" help:"NAME of the environment variable that holds the API key; the key itself is never a setting. Default: none is read."`
+	CAFile       string        `name:"ca-file" placeholder:"FILE" group:"servers" scope:"operation" help:"PEM file of the certificate authorities to trust for https. Default: the system's."`
 	Stream       bool          `group:"servers" scope:"operation" help:"Stream the answers: time to first token is measured, and a cut answer keeps its part. Off: cheaper on both sides."`
 	Concurrency  int           `default:"0" placeholder:"CALLS" group:"servers" scope:"operation" help:"Calls in flight at once, an endpoint; 0 = the sequences the server says it runs at once, else 64. Default: ${default}."`
 	OpenEpisodes int           `default:"0" placeholder:"N" group:"servers" scope:"operation" help:"Episodes open at once; 0 = twice the calls of all endpoints, sixteen times where they pad, at least 64. Default: ${default}."`
@@ -97,9 +98,9 @@ type Settings struct {
 
 	// What may take how long, and when to give up.
 	MaxAttempts       int           `default:"3" placeholder:"N" group:"limits" scope:"operation" help:"Attempts of one call, the first included. Default: ${default}."`
-	AttemptTimeout    time.Duration `default:"10m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time one attempt may take from dispatch to last byte. Default: ${default}."`
-	IdleTimeout       time.Duration `default:"2m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a running stream may be silent. Default: ${default}."`
-	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take; 0 = no bound. Default: ${default}."`
+	AttemptTimeout    time.Duration `default:"10m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time one attempt may take from dispatch to last byte; in proportion more where a call may generate over 8192 tokens. Default: ${default}."`
+	IdleTimeout       time.Duration `default:"2m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a running answer may be silent, signs of life that hold nothing of it apart; longer as --attempt-timeout. Default: ${default}."`
+	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take, longer as --attempt-timeout; 0 = no bound. Default: ${default}."`
 	DrainTimeout      time.Duration `default:"30s" placeholder:"TIME" group:"limits" scope:"operation" help:"After ctrl-c: how long running episodes may still finish. Default: ${default}."`
 	StopOnFailedShare float64       `default:"0.9" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when more than this share of at least 100 episodes failed; 0 = never. Default: ${default}."`
 
@@ -249,6 +250,7 @@ func (s *Settings) validateTimes(f *faults) {
 
 func (s *Settings) validateServers(f *faults) {
 	checkKeyName(f, "api-key-env", s.APIKeyEnv)
+	checkCAs(f, "ca-file", s.CAFile)
 	seen := map[string]bool{}
 	for i, e := range s.Endpoint {
 		at := fmt.Sprintf("endpoint[%d]", i)
@@ -258,6 +260,7 @@ func (s *Settings) validateServers(f *faults) {
 		}
 		seen[e.URL] = true
 		checkKeyName(f, at+": api-key-env", e.APIKeyEnv)
+		checkCAs(f, at+": ca-file", e.CAFile)
 		if e.Context < 0 || e.KVTokens < 0 || e.Concurrency < 0 {
 			f.add("%s: context, kv-tokens and concurrency must be 0 or more", at)
 		}
@@ -304,8 +307,18 @@ func checkURL(f *faults, at, raw string) {
 		f.add("%s: is no URL; expected e.g. http://host:8000/v1", at)
 	case u.User != nil:
 		f.add("%s: a user name or password in the URL would be stored; name a variable with api-key-env instead", at)
+	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		f.add("%s: expected a URL such as http://host:8000/v1, found %q", at, raw)
+		f.add("%s: expected a URL such as http://host:8000/v1 or unix:///run/server.sock, found %q", at, raw)
+	}
+}
+
+func checkCAs(f *faults, at, file string) {
+	if file == "" {
+		return
+	}
+	if _, err := os.Stat(file); err != nil {
+		f.add("%s: %w", at, err)
 	}
 }
 

@@ -88,6 +88,8 @@ type meter struct {
 	good     atomic.Int64 // attempts that brought a reply
 	bad      atomic.Int64 // attempts that failed; cancelled ones count as neither
 	service  atomic.Int64 // nanoseconds of the good attempts
+	lost     atomic.Int64 // nanoseconds of the bad ones
+	wasted   atomic.Int64 // tokens these are known to have generated
 }
 
 func (m *meter) launched() { m.inFlight.Add(1) }
@@ -100,5 +102,7 @@ func (m *meter) settled(service time.Duration, f *episode.Fault) {
 		m.service.Add(int64(service))
 	case f.Class != episode.ClassCancelled:
 		m.bad.Add(1)
+		m.lost.Add(int64(service))
+		m.wasted.Add(int64(f.Wasted))
 	}
 }

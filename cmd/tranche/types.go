@@ -60,6 +60,7 @@ type Endpoint struct {
 	URL         string `json:"url"`
 	Model       string `json:"model,omitempty"`
 	APIKeyEnv   string `json:"api-key-env,omitempty"`
+	CAFile      string `json:"ca-file,omitempty"`     // PEM; for https
 	Context     int    `json:"context,omitempty"`     // tokens; overrides what the server says
 	KVTokens    int    `json:"kv-tokens,omitempty"`   // tokens; overrides what the server says
 	Concurrency int    `json:"concurrency,omitempty"` // calls at once

@@ -125,6 +125,7 @@ func (c Config) withDefaults() Config {
 	pick(&c.KeepAlive, 5*time.Second)
 	pick(&c.Faults.RetryAfter, time.Second)
 	pick(&c.Faults.DripPause, 20*time.Millisecond)
+	pick(&c.Faults.Linger, 100*time.Millisecond)
 	if c.SolveRate == nil {
 		rate := 0.7
 		c.SolveRate = &rate

@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func (e *Engine) Handler() http.Handler { return e.routes(nil) }
 
 func (e *Engine) routes(closing <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /health", e.health)
 	mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /version", e.serveVersion)
 	mux.HandleFunc("GET /metrics", e.metrics)
@@ -36,6 +37,12 @@ func (e *Engine) routes(closing <-chan struct{}) http.Handler {
 		e.devRoutes(mux)
 	}
 	return e.authorised(mux)
+}
+
+func (e *Engine) health(w http.ResponseWriter, _ *http.Request) {
+	if e.jinx.doom.dead() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
 }
 
 func (e *Engine) authorised(next http.Handler) http.Handler {
@@ -74,6 +81,10 @@ func (e *Engine) generating(closing <-chan struct{}, route func(http.ResponseWri
 			writeFailure(w, err)
 			return
 		}
+		if e.jinx.doom.dead() {
+			e.jinx.doom.lastWords(w)
+			return
+		}
 		name, err := e.jinx.fault(r.Header, body)
 		if err != nil {
 			writeError(w, badRequest("", "%v", err))
@@ -83,7 +94,13 @@ func (e *Engine) generating(closing <-chan struct{}, route func(http.ResponseWri
 		if struck {
 			return
 		}
-		if err := route(w, r, body); err != nil {
+		ctx, release := e.jinx.doom.until(r.Context())
+		defer release()
+		switch err := route(w, r.WithContext(ctx), body); {
+		case err == nil:
+		case errors.Is(context.Cause(ctx), errDead):
+			e.jinx.doom.lastWords(w)
+		default:
 			writeFailure(w, err)
 		}
 	}

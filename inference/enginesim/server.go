@@ -18,6 +18,8 @@ type Server struct {
 	closing  chan struct{} // closed when Close begins: lets go of hanging requests
 	served   chan error    // what Serve returned; written once
 	gate     gate
+	grave    sync.WaitGroup // of bury
+	died     chan struct{}  // closed when the port of a killed engine is
 }
 
 // gate counts the requests inside, so that Close can wait for the last one: http.Server.Close does not.
@@ -54,15 +56,19 @@ func (e *Engine) Listen(addr string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("enginesim: listen on %s: %w", addr, err)
 	}
-	s := &Server{engine: e, listener: l, closing: make(chan struct{}), served: make(chan error, 1)}
+	s := &Server{engine: e, listener: l, closing: make(chan struct{}), served: make(chan error, 1), died: make(chan struct{})}
 	s.gate.next = e.routes(s.closing)
 	s.http = &http.Server{Handler: &s.gate, IdleTimeout: e.config.KeepAlive, ReadHeaderTimeout: 30 * time.Second}
 	go func() { s.served <- s.http.Serve(l) }()
+	s.grave.Go(func() { s.bury(e.jinx.doom, e.config.Faults.Linger) })
 	return s, nil
 }
 
 // Addr is the address served, host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Died is closed when the engine was killed by a request (FaultKill, FaultCrash) and its port is closed; Close is still to be called.
+func (s *Server) Died() <-chan struct{} { return s.died }
 
 // Close stops accepting, lets running answers finish until ctx is done, then cuts them. It returns when nothing of the server
 // runs any more, with ctx's error when answers were cut. Call it once.
@@ -76,6 +82,7 @@ func (s *Server) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("enginesim: serve: %w", serve))
 	}
 	s.gate.wait()
+	s.grave.Wait()
 	s.engine.loop.Wait()
 	return err
 }
