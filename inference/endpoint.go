@@ -110,6 +110,9 @@ func (e *Endpoint) noteLocked(n string) {
 // A server that refuses a field this package added by itself is asked again at once without it: it has done no work, and
 // the lesson holds for all later calls.
 func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, maxTokens int) (*episode.Reply, error) {
+	if c.Request != nil {
+		return e.pass(ctx, c, attempt)
+	}
 	for again := 0; ; again++ {
 		d := e.dialect.Load()
 		body, err := render(c, maxTokens, e.cfg, e.facts, *d)
@@ -136,6 +139,7 @@ type sending struct {
 	close       bool // the connection is not to be used again
 	timed       bool // note when each token of a stream comes
 	keep        bool // keep the body of the answer
+	whole       bool // the answer is wanted as it comes
 }
 
 // closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
@@ -251,7 +255,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Dura
 	}
 	defer resp.Body.Close()
 	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
-	f.answer = &answer{timed: out.timed}
+	f.answer = &answer{timed: out.timed, wantWhole: out.whole}
 	if out.keep {
 		k := &keeper{r: resp.Body, most: maxRawBytes}
 		resp.Body = struct {
@@ -277,7 +281,7 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if resp.StatusCode != http.StatusOK {
 		return e.readError(resp, limited, w, f)
 	}
-	f.stream = isStream(resp.Header)
+	f.stream = isStream(resp.Header) && !f.answer.wantWhole
 	if f.stream {
 		return e.readStream(limited, w, began, f)
 	}
@@ -285,12 +289,12 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if err != nil {
 		return err
 	}
-	if bytes.HasPrefix(raw, []byte("data:")) { // a stream under another content type
+	if !f.answer.wantWhole && bytes.HasPrefix(raw, []byte("data:")) { // a stream under another content type
 		err := e.readStream(bytes.NewReader(raw), w, began, f)
 		f.stream, f.answer.first, f.answer.stamps = true, 0, nil // when its pieces came was not seen
 		return err
 	}
-	said, err := f.answer.takeEvent(raw)
+	said, err := f.answer.takeBody(raw, resp.Header)
 	if err != nil {
 		return &malformedError{describe(raw, err)}
 	}

@@ -30,6 +30,8 @@ type answer struct {
 	first     time.Duration   // dispatch to the first piece of the answer itself; 0 = none yet
 	timed     bool            // stamps are wanted
 	stamps    []time.Duration // of each token id, since dispatch
+	wantWhole bool            // it is the answer to a Request
+	whole     *episode.Answer // that answer
 }
 
 type choice struct {
