@@ -239,12 +239,12 @@ func appendRecord(dst []byte, line int, failed bool, text []byte) []byte {
 func parseRecord(record []byte) (line int, failed bool, text []byte, err error) {
 	bad := errors.New("is no record")
 	sum, rest, ok := bytes.Cut(bytes.TrimSuffix(record, []byte("\n")), []byte(" "))
-	if want, err := strconv.ParseUint(string(sum), 16, 32); !ok || err != nil || len(sum) != 8 || crc32.Checksum(rest, castagnoli()) != uint32(want) {
+	if !ok || string(sum) != fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli())) {
 		return 0, false, nil, bad
 	}
 	number, rest, ok := bytes.Cut(rest, []byte(" "))
 	line, err = strconv.Atoi(string(number))
-	if !ok || err != nil || line < 0 || len(rest) < 2 || rest[0] != '+' && rest[0] != '-' || rest[1] != ' ' {
+	if !ok || err != nil || line < 0 || strconv.Itoa(line) != string(number) || len(rest) < 2 || rest[0] != '+' && rest[0] != '-' || rest[1] != ' ' {
 		return 0, false, nil, bad
 	}
 	return line, rest[0] == '-', rest[2:], nil

@@ -63,10 +63,15 @@ type responseText struct {
 
 type responsesUsage struct {
 	Input    int          `json:"input_tokens"`
-	In       promptDetail `json:"input_tokens_details"`
+	In       inputDetail  `json:"input_tokens_details"`
 	Output   int          `json:"output_tokens"`
 	Out      outputDetail `json:"output_tokens_details"`
 	Together int          `json:"total_tokens"`
+}
+
+type inputDetail struct {
+	promptDetail
+	Written int `json:"cache_write_tokens"`
 }
 
 type outputDetail struct {
@@ -171,7 +176,7 @@ func (e *Engine) response(req *responseRequest, h head, a *answer, u usage) resp
 		Usage: &responsesUsage{Input: u.PromptTokens, Output: u.CompletionTokens, Together: u.TotalTokens},
 	}
 	if u.Details != nil {
-		out.Usage.In = *u.Details
+		out.Usage.In.promptDetail = *u.Details
 	}
 	if a.finish == "length" {
 		out.Status, out.Incomplete = "incomplete", &reason{"max_output_tokens"}
