@@ -30,6 +30,7 @@ type Endpoint struct {
 	bearer    string
 	deflaters deflaters
 
+	buffers    sync.Pool // of *bytes.Buffer, for answers that are read and not kept
 	dialect    atomic.Pointer[dialect]
 	noTokenize atomic.Bool // the server has no way to count a prompt
 
@@ -285,7 +286,9 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if f.stream {
 		return e.readStream(limited, w, began, f)
 	}
-	raw, err := readAll(limited, resp.ContentLength)
+	buffer := e.buffer(f.answer.wantWhole)
+	defer e.release(buffer, f.answer.wantWhole)
+	raw, err := readAll(buffer, limited, resp.ContentLength)
 	if err != nil {
 		return err
 	}
@@ -380,9 +383,29 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// mostKept is the largest buffer that is used again, bytes.
+const mostKept = 1 << 20
+
+// buffer is one to read an answer into; kept answers get one of their own.
+func (e *Endpoint) buffer(kept bool) *bytes.Buffer {
+	if kept {
+		return &bytes.Buffer{}
+	}
+	if b, ok := e.buffers.Get().(*bytes.Buffer); ok {
+		return b
+	}
+	return &bytes.Buffer{}
+}
+
+func (e *Endpoint) release(b *bytes.Buffer, kept bool) {
+	if !kept && b.Cap() <= mostKept {
+		b.Reset()
+		e.buffers.Put(b)
+	}
+}
+
 // readAll is io.ReadAll that trusts a stated length, within reason, to spare the growing.
-func readAll(r io.Reader, length int64) ([]byte, error) {
-	var b bytes.Buffer
+func readAll(b *bytes.Buffer, r io.Reader, length int64) ([]byte, error) {
 	if length > 0 {
 		b.Grow(int(min(length, 4<<20)) + bytes.MinRead)
 	}
@@ -408,7 +431,7 @@ func (e *Endpoint) ask(ctx context.Context, method, to string, body []byte) (int
 		return 0, nil, fmt.Errorf("%s %s: %w", method, pathOf(to), err)
 	}
 	defer resp.Body.Close()
-	raw, err := readAll(&limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength)
+	raw, err := readAll(&bytes.Buffer{}, &limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength)
 	if err != nil {
 		return resp.StatusCode, nil, fmt.Errorf("%s %s: read the answer: %w", method, pathOf(to), err)
 	}

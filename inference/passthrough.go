@@ -55,15 +55,8 @@ func (a *answer) takeBody(raw []byte, h http.Header) (said []byte, err error) {
 		return a.takeEvent(raw)
 	}
 	var o struct {
-		Error json.RawMessage `json:"error"`
-		Usage *struct {
-			wireUsage
-			Input  *count `json:"input_tokens"` // the responses route has names of its own
-			Output *count `json:"output_tokens"`
-			In     *struct {
-				Cached *count `json:"cached_tokens"`
-			} `json:"input_tokens_details"`
-		} `json:"usage"`
+		Error json.RawMessage  `json:"error"`
+		Usage aside[wireUsage] `json:"usage"`
 	}
 	if raw = bytes.TrimSpace(raw); len(raw) > 0 && raw[0] != '{' {
 		return nil, errors.New("expected one JSON object")
@@ -74,14 +67,7 @@ func (a *answer) takeBody(raw []byte, h http.Header) (said []byte, err error) {
 	if isError(o.Error) {
 		return raw, nil
 	}
-	if u := o.Usage; u != nil {
-		a.takeUsage(&u.wireUsage)
-		newest(&a.usage.Prompt, u.Input)
-		newest(&a.usage.Completion, u.Output)
-		if u.In != nil {
-			newest(&a.usage.Cached, u.In.Cached)
-		}
-	}
+	a.takeUsage(o.Usage.of)
 	a.whole = &episode.Answer{Status: http.StatusOK, ID: h.Get("X-Request-Id"), Body: raw}
 	return nil, nil
 }
