@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"tranche/episode"
 	"tranche/internal/mock"
 )
 
@@ -159,4 +160,27 @@ func FuzzScan(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { sameAsJSON(t, data) })
+}
+
+// A request's own values are written as encoding/json writes them.
+func FuzzRenderedText(f *testing.F) {
+	for _, s := range []string{"", "plain", "a \"b\" \\ \n \u2028 <&> é \x7f", "\xff\xfe", "12345678\x01"} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, a, s string) {
+		for _, v := range []any{s, len(s), -len(s), []episode.Message{{Role: a}, {Role: "user", Content: &s}}, []episode.Message{}, []episode.Message{{Name: &a}}} {
+			b := newBody(nil)
+			b.add("x", v)
+			got, err := b.close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			slow := newBody(nil)
+			slow.buf.WriteString(`{"x":`)
+			slow.encode("x", v)
+			if want := slow.buf.String() + "}"; string(got) != want {
+				t.Fatalf("%s, want %s", got, want)
+			}
+		}
+	})
 }
