@@ -17,6 +17,7 @@ type Call struct {
 	Messages  []Message
 	Tools     json.RawMessage // OpenAI tool definitions; nil = none
 	Sampling  Sampling
+	Request   *Request // goes out as it is in the place of all above; nil = none
 
 	PromptTokens int  // length of the rendered prompt, tokens; an estimate unless PromptExact
 	PromptExact  bool // the server counted PromptTokens
@@ -56,6 +57,8 @@ type Reply struct {
 	Version    *int32    // weight version the server named
 	Spans      []Span    // of an answer that was cut and gone on with: the version of each part; nil = Version is that of all
 	Usage      Usage
+
+	Answer *Answer // to Call.Request: all there is, besides Usage; nil without one
 
 	Endpoint string // name of the endpoint that answered
 	Model    string // model name in the answer

@@ -78,7 +78,8 @@ type Episode struct {
 	Turns     []Turn
 	Actions   []ActionRecord
 	Submitted *string
-	Raw       []Raw // answers as they came, one a call, where they are kept; else nil
+	Raw       []Raw   // answers as they came, one a call, where they are kept; else nil
+	Answer    *Answer // to Task.Request; nil = none came, or there was none
 
 	Status  Status
 	Stop    Stop
@@ -145,14 +146,14 @@ func (e *Episode) NextCall() (Call, bool) {
 	return Call{
 		ID: e.ID + "/" + strconv.Itoa(turn), Episode: e.ID, Group: e.GroupID, GroupSize: e.GroupSize,
 		Cell: Cell{DataSource: e.Task.DataSource, Turn: turn}, Turn: turn,
-		Messages: msgs, Sampling: e.Sampling, Want: want,
+		Messages: msgs, Sampling: e.Sampling, Request: e.Task.Request, Want: want,
 	}, true
 }
 
 // AddReply takes a reply and the record of its call. It closes the episode unless the reply's tool calls are to be run:
 // a reply cut at its length is never acted upon, even when it holds a tool call.
 func (e *Episode) AddReply(r *Reply, t Turn) {
-	e.Messages = append(e.Messages, r.Message)
+	e.Messages, e.Answer = append(e.Messages, r.Message), r.Answer
 	e.keepRaw(r.Raw, len(e.Turns))
 	e.Turns = append(e.Turns, t)
 	e.Timing.Queue += t.Queue

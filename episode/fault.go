@@ -71,6 +71,8 @@ type Fault struct {
 	Raw *Raw
 	// Wasted is the number of tokens the attempt is known to have generated for nothing.
 	Wasted int
+	// Answer is what the server said to a Call.Request it refused; nil = it said nothing, or there was none.
+	Answer *Answer
 	// Attempts lists when each attempt of the call ended and how, the last one included. Filled by the scheduler.
 	Attempts []Attempt
 }

@@ -22,6 +22,8 @@ type Task struct {
 	EnvClass   string // environment label (SkyRL name)
 	Split      string // train, test, …
 
+	Request *Request // a call that goes out as it is, in the place of one made of Messages; nil = none
+
 	Params json.RawMessage // request fields the task itself sets (OpenAI batch body without messages, model, tools); nil = none
 	Extra  json.RawMessage // JSON object of every input column that has no field above; nil = none
 }

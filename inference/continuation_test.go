@@ -68,7 +68,7 @@ func TestContinueSaysWhatIsWrong(t *testing.T) {
 		"too few":    {`{"choices":[{"index":0,"text":"a","finish_reason":"stop","token_ids":[7]}]}`, "asked for exactly 3 tokens (ignore_eos), 1 came"},
 		"no answer":  {`{"choices":[]}`, "gives no token ids"},
 		"an error":   {`{"error":{"message":"no such thing","code":400}}`, "no such thing"},
-		"not at all": {`<html>`, "is no chat completion"},
+		"not at all": {`<html>`, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := mock.New(t, reply(c.body))

@@ -30,6 +30,7 @@ type Endpoint struct {
 	bearer    string
 	deflaters deflaters
 
+	buffers    sync.Pool // of *bytes.Buffer, for answers that are read and not kept
 	dialect    atomic.Pointer[dialect]
 	caps       atomic.Pointer[Capabilities] // replaced by Probe, Recheck and Adopt
 	noTokenize atomic.Bool                  // the server has no way to count a prompt
@@ -111,6 +112,9 @@ func (e *Endpoint) noteLocked(n string) {
 // A server that refuses a field this package added by itself is asked again at once without it: it has done no work, and
 // the lesson holds for all later calls.
 func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, maxTokens int) (*episode.Reply, error) {
+	if c.Request != nil {
+		return e.pass(ctx, c, attempt)
+	}
 	for again := 0; ; again++ {
 		d := e.dialect.Load()
 		body, err := render(c, maxTokens, e.cfg, e.facts, *d)
@@ -139,6 +143,7 @@ type sending struct {
 	timed       bool // note when each token of a stream comes
 	keep        bool // keep the body of the answer
 	limits      limits
+	whole       bool // the answer is wanted as it comes
 }
 
 // closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
@@ -254,7 +259,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Dura
 	}
 	defer resp.Body.Close()
 	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
-	f.answer = &answer{timed: out.timed}
+	f.answer = &answer{timed: out.timed, wantWhole: out.whole}
 	if out.keep {
 		k := &keeper{r: resp.Body, most: maxRawBytes}
 		resp.Body = struct {
@@ -280,20 +285,22 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if resp.StatusCode != http.StatusOK {
 		return e.readError(resp, limited, w, f)
 	}
-	f.stream = isStream(resp.Header)
+	f.stream = isStream(resp.Header) && !f.answer.wantWhole
 	if f.stream {
 		return e.readStream(limited, w, began, f)
 	}
-	raw, err := readAll(limited, resp.ContentLength)
+	buffer := e.buffer(f.answer.wantWhole)
+	defer e.release(buffer, f.answer.wantWhole)
+	raw, err := readAll(buffer, limited, resp.ContentLength)
 	if err != nil {
 		return err
 	}
-	if bytes.HasPrefix(raw, []byte("data:")) { // a stream under another content type
+	if !f.answer.wantWhole && bytes.HasPrefix(raw, []byte("data:")) { // a stream under another content type
 		err := e.readStream(bytes.NewReader(raw), w, began, f)
 		f.stream, f.answer.first, f.answer.stamps = true, 0, nil // when its pieces came was not seen
 		return err
 	}
-	said, err := f.answer.takeEvent(raw)
+	said, err := f.answer.takeBody(raw, resp.Header)
 	if err != nil {
 		return &malformedError{describe(raw, err)}
 	}
@@ -379,9 +386,29 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// mostKept is the largest buffer that is used again, bytes.
+const mostKept = 1 << 20
+
+// buffer is one to read an answer into; kept answers get one of their own.
+func (e *Endpoint) buffer(kept bool) *bytes.Buffer {
+	if kept {
+		return &bytes.Buffer{}
+	}
+	if b, ok := e.buffers.Get().(*bytes.Buffer); ok {
+		return b
+	}
+	return &bytes.Buffer{}
+}
+
+func (e *Endpoint) release(b *bytes.Buffer, kept bool) {
+	if !kept && b.Cap() <= mostKept {
+		b.Reset()
+		e.buffers.Put(b)
+	}
+}
+
 // readAll is io.ReadAll that trusts a stated length, within reason, to spare the growing.
-func readAll(r io.Reader, length int64) ([]byte, error) {
-	var b bytes.Buffer
+func readAll(b *bytes.Buffer, r io.Reader, length int64) ([]byte, error) {
 	if length > 0 {
 		b.Grow(int(min(length, 4<<20)) + bytes.MinRead)
 	}
@@ -425,7 +452,7 @@ func (e *Endpoint) exchange(ctx context.Context, method, to string, body []byte,
 	}
 	defer resp.Body.Close()
 	s.status, s.header = resp.StatusCode, resp.Header
-	if s.body, err = readAll(&limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength); err != nil {
+	if s.body, err = readAll(&bytes.Buffer{}, &limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength); err != nil {
 		s.body, s.err = nil, fmt.Errorf("%s: read the answer: %w", s.label, err)
 	}
 	return s

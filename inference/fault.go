@@ -59,10 +59,10 @@ type callerError struct{ err error }
 func (e *callerError) Error() string { return "stopped by the caller: " + e.err.Error() }
 func (e *callerError) Unwrap() error { return e.err }
 
-// malformedError is an answer that is no chat completion.
+// malformedError is an answer that is not what was asked for.
 type malformedError struct{ err error }
 
-func (e *malformedError) Error() string { return "the answer is no chat completion: " + e.err.Error() }
+func (e *malformedError) Error() string { return "the answer cannot be read: " + e.err.Error() }
 func (e *malformedError) Unwrap() error { return e.err }
 
 // refusal is what a server said, as an error. It unwraps to go-openai's APIError.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	openai "github.com/sashabaranov/go-openai"
 
@@ -190,14 +191,72 @@ func (b *body) write(name string, v any) {
 	} else {
 		b.buf.WriteByte(',')
 	}
-	key, _ := json.Marshal(name) // a string always encodes
-	b.buf.Write(key)
+	b.text(name)
 	b.buf.WriteByte(':')
+	b.value(name, v)
+}
+
+// value writes what every request holds by itself, and has encoding/json write the rest; the bytes are the same.
+func (b *body) value(name string, v any) {
+	switch v := v.(type) {
+	case string:
+		b.text(v)
+		return
+	case int:
+		b.buf.Write(strconv.AppendInt(b.buf.AvailableBuffer(), int64(v), 10))
+		return
+	case []episode.Message:
+		if !slices.ContainsFunc(v, ornate) {
+			b.messages(v)
+			return
+		}
+	}
+	b.encode(name, v)
+}
+
+func (b *body) encode(name string, v any) {
 	if err := b.enc.Encode(v); err != nil {
 		b.err = fmt.Errorf("%s: %w", name, err)
 		return
 	}
 	b.buf.Truncate(b.buf.Len() - 1) // Encode ends with a line break
+}
+
+// ornate reports a message of more than a role and a content.
+func ornate(m episode.Message) bool {
+	return m.ReasoningContent != nil || m.Name != nil || m.ToolCallID != nil || len(m.ToolCalls) > 0
+}
+
+func (b *body) messages(list []episode.Message) {
+	b.buf.WriteByte('[')
+	for i, m := range list {
+		if i > 0 {
+			b.buf.WriteByte(',')
+		}
+		b.buf.WriteString(`{"role":`)
+		b.text(m.Role)
+		b.buf.WriteString(`,"content":`)
+		if m.Content == nil {
+			b.buf.WriteString("null}")
+			continue
+		}
+		b.text(*m.Content)
+		b.buf.WriteByte('}')
+	}
+	b.buf.WriteByte(']')
+}
+
+// text writes a string. One that needs escapes is written by encoding/json.
+func (b *body) text(s string) {
+	at := b.buf.Len()
+	b.buf.WriteByte('"')
+	b.buf.WriteString(s)
+	if plainRun(b.buf.Bytes()[at+1:]) == len(s) {
+		b.buf.WriteByte('"')
+		return
+	}
+	b.buf.Truncate(at)
+	b.encode("", s) // a string always encodes
 }
 
 func (b *body) close() ([]byte, error) {

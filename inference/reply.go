@@ -30,6 +30,9 @@ type answer struct {
 	first     time.Duration   // dispatch to the first piece of the answer itself; 0 = none yet
 	timed     bool            // stamps are wanted
 	stamps    []time.Duration // of each token id, since dispatch
+	room      scanRoom        // for the pieces of a stream
+	wantWhole bool            // it is the answer to a Request
+	whole     *episode.Answer // that answer
 }
 
 type choice struct {

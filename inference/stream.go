@@ -45,7 +45,9 @@ func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure
 			f.body = e.redact(said)
 			return nil
 		}
-		f.answer.stamp(time.Since(began))
+		if f.answer.timed {
+			f.answer.stamp(time.Since(began))
+		}
 		if f.answer.first == 0 && f.answer.started() {
 			f.answer.first = time.Since(began)
 		}
@@ -93,8 +95,11 @@ func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 		return nil, nil
 	}
 	var wire wireAnswer
-	if err := decode(data, &wire); err != nil {
-		return nil, err
+	if !scanAnswer(data, &wire, &a.room) {
+		wire = wireAnswer{}
+		if err := decode(data, &wire); err != nil {
+			return nil, err
+		}
 	}
 	if isError(wire.Error) {
 		return bytes.Clone(data), nil

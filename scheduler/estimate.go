@@ -82,7 +82,7 @@ func (s *Scheduler) nearLimit(c *episode.Call, b episode.Budget) bool {
 	}
 	for _, e := range s.cfg.Endpoints {
 		for _, l := range []int{e.Capacity.ContextTokens, e.Capacity.KVTokens} {
-			if l > 0 && (need > l || c.Want == 0) {
+			if l > 0 && (need > l || c.Want == 0 && c.Request == nil) {
 				return true
 			}
 		}

@@ -18,10 +18,9 @@ func lockFile(path string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err != nil {
+	if err := LockFile(f); err != nil {
 		defer f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, ErrLocked) {
 			if pid := holder(f); pid != "" {
 				return nil, fmt.Errorf("%w (process %s)", ErrLocked, pid)
 			}
@@ -33,6 +32,15 @@ func lockFile(path string) (io.Closer, error) {
 		fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	return f, nil
+}
+
+// LockFile takes an exclusive flock on an open file for as long as it is open; ErrLocked when another process has it.
+func LockFile(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
 }
 
 // holder is the process that a lock file names; "" where it names none.

@@ -147,15 +147,21 @@ func (s *session) sessionReport() *sessionReport {
 	if s.fleet == nil {
 		return v
 	}
+	v.Endpoints = s.endpointReports()
+	return v
+}
+
+func (s *session) endpointReports() []endpointReport {
+	var list []endpointReport
 	for _, m := range s.fleet.members {
 		e := endpointReport{Name: m.meter.name, Model: m.endpoint.Model(), Kind: string(m.endpoint.Kind()), Calls: m.meter.good.Load(), Failed: m.meter.bad.Load(),
 			Lost: time.Duration(m.meter.lost.Load()).Seconds(), Wasted: m.meter.wasted.Load(), AtOnce: m.calls}
 		if e.Calls > 0 {
 			e.MeanCall = time.Duration(m.meter.service.Load() / e.Calls).Seconds()
 		}
-		v.Endpoints = append(v.Endpoints, e)
+		list = append(list, e)
 	}
-	return v
+	return list
 }
 
 // show prints the result: one JSON document, or the summary for people.

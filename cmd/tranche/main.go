@@ -1,5 +1,6 @@
-// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), finds
-// out what servers can do (probe), serves the simulated engine (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
+// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), sends
+// batch files (batch), finds out what servers can do (probe), serves the simulated engine (engine), compares scheduling policies
+// (bench) and fits the engine to a real server (calibrate).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
 // policy of its own: which call goes where is scheduler's, what a row looks like is storage's. Open main.go for how a command
@@ -94,6 +95,7 @@ type app struct {
 type cli struct {
 	Run       runCmd       `cmd:"" help:"Play task files through a model and write a dataset."`
 	Resume    resumeCmd    `cmd:"" help:"Go on with a run that was stopped."`
+	Batch     batchCmd     `cmd:"" help:"Send an OpenAI batch file, in the place of vllm run-batch."`
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
@@ -118,6 +120,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Run.do(ctx, a, i.given)
 	case "resume":
 		return i.cli.Resume.do(ctx, a, i.given)
+	case "batch":
+		return i.cli.Batch.do(ctx, a, i.given)
 	case "view":
 		return i.cli.View.do(ctx, a)
 	case "explain":
@@ -170,6 +174,7 @@ func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
 	parser, err := a.parser(c)
 	if err == nil {
 		hideFlags(parser, "resume", "out", "dry-run", "name")
+		shapeBatch(parser)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("build the command line: %w", err)

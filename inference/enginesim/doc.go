@@ -11,6 +11,9 @@
 // glide.go many steps at once, padded.go engines that pad, presets.go published step times, calibrate.go step times from measurements.
 // What it does can be followed by hand in testdata/model.
 //
+// Beside chat and completions it serves as much of the embeddings and responses routes as a client of batch files needs: vectors that are
+// drawn from the ids and mean nothing (embeddings.go), and chat's answer in the other shape (responses.go).
+//
 // It will not constrain its output to a schema or a grammar, echo prompts, beam-search, or score text that it was given: it
 // refuses what it cannot do instead of ignoring it. Its text is no language model's; its step times are a linear model with
 // published or fitted parameters. Open model.go first.

@@ -33,6 +33,8 @@ func (e *Engine) routes(closing <-chan struct{}) http.Handler {
 	mux.HandleFunc("POST /detokenize", answered(e.detokenize))
 	mux.HandleFunc("POST /v1/chat/completions", e.generating(closing, e.chat))
 	mux.HandleFunc("POST /v1/completions", e.generating(closing, e.complete))
+	mux.HandleFunc("POST /v1/embeddings", e.generating(closing, e.embed))
+	mux.HandleFunc("POST /v1/responses", e.generating(closing, e.respond))
 	if e.config.DevRoutes {
 		e.devRoutes(mux)
 	}

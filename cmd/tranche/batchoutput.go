@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"tranche/episode"
+)
+
+// The shape of a line of an output or error file is OpenAI's:
+//
+//	{"id": …, "custom_id": …, "response": {"status_code": …, "request_id": …, "body": …} | null, "error": {"code": …, "message": …} | null}
+//
+// A request that a server refused has that server's status and body; one that got no answer at all has an error.
+type outputLine struct {
+	ID       string          `json:"id"`
+	CustomID string          `json:"custom_id"`
+	Response *outputResponse `json:"response"`
+	Error    *outputError    `json:"error"`
+}
+
+type outputResponse struct {
+	StatusCode int             `json:"status_code"`
+	RequestID  string          `json:"request_id"`
+	Body       json.RawMessage `json:"body"`
+}
+
+type outputError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// codeContextFull is the error of a request that no endpoint holds, so that it was not sent.
+const codeContextFull = "context_length_exceeded"
+
+// resultLine is the output line of an ended request.
+func resultLine(e *episode.Episode) (text []byte, failed bool, err error) {
+	l := outputLine{ID: "batch_req_" + e.ID, CustomID: e.Task.ID}
+	answer := e.Answer
+	if failed = e.Status != episode.StatusCompleted; failed && e.Fault != nil {
+		answer = e.Fault.Answer
+	}
+	switch {
+	case answer != nil:
+		l.Response = &outputResponse{answer.Status, answer.ID, jsonBody(answer)}
+		if failed && answer.Status == http.StatusOK { // an error in the place of the answer: the status alone would hide it
+			l.Error = &outputError{string(e.Fault.Class), e.Fault.Error()}
+		}
+	case e.Fault != nil:
+		l.Error = &outputError{string(e.Fault.Class), e.Fault.Error()}
+	case e.Stop == episode.StopContextFull:
+		l.Error = &outputError{codeContextFull, "the request was not sent: it is longer than what any endpoint can hold"}
+	default:
+		return nil, false, fmt.Errorf("request %s ended as %s (%s) without an answer", e.Task.ID, e.Status, e.Stop)
+	}
+	return l.text(), failed, nil
+}
+
+// text writes the line without its line end. The body stands in it byte for byte but for what onOneLine does.
+func (l *outputLine) text() []byte {
+	var body json.RawMessage
+	if l.Response != nil {
+		body = l.Response.Body
+	}
+	out := make([]byte, 0, len(body)+300)
+	out = append(append(out, `{"id":`...), encode(l.ID)...)
+	out = append(append(out, `,"custom_id":`...), safely(l.CustomID)...)
+	if l.Response == nil {
+		out = append(out, `,"response":null`...)
+	} else {
+		out = append(strconv.AppendInt(append(out, `,"response":{"status_code":`...), int64(l.Response.StatusCode), 10), `,"request_id":`...)
+		out = append(append(append(append(out, safely(l.Response.RequestID)...), `,"body":`...), body...), '}')
+	}
+	out = append(append(out, `,"error":`...), safely(l.Error)...)
+	return append(out, '}')
+}
+
+// safely writes a value as JSON that may stand on a line.
+func safely(v any) []byte {
+	text, _ := onOneLine(encode(v)) // it fails on broken JSON only
+	return text
+}
+
+// jsonBody is an answer's body as it may stand in the line. A refusal that is no JSON becomes the message of an error object.
+func jsonBody(a *episode.Answer) json.RawMessage {
+	if json.Valid(a.Body) {
+		if body, err := onOneLine(a.Body); err == nil {
+			return body
+		}
+	}
+	return safely(map[string]any{"error": map[string]any{"message": string(a.Body), "type": "not_json", "param": nil, "code": a.Status}})
+}
+
+// batchOutput is the files a batch ends in. They appear whole, when every line has its result.
+type batchOutput struct {
+	out    string
+	errors string // "" = failed lines stand in out, as those of vllm run-batch do
+}
+
+// check refuses paths that cannot be meant.
+func (o batchOutput) check(in string) error {
+	f := &faults{}
+	for i, p := range []string{o.out, o.errors} {
+		if p == "" {
+			continue
+		}
+		name := []string{"output-file", "errors"}[i]
+		if info, err := os.Stat(p); err == nil && !info.Mode().IsRegular() {
+			f.add("%s: %s: expected the path of a file; this is something else", name, p)
+		}
+		if samePath(p, in) {
+			f.add("%s: %s is the input", name, p)
+		}
+		if info, err := os.Stat(filepath.Dir(p)); err != nil || !info.IsDir() {
+			f.add("%s: %s: there is no such folder", name, filepath.Dir(p))
+		}
+	}
+	if o.errors != "" && samePath(o.out, o.errors) {
+		f.add("errors: %s is the output", o.errors)
+	}
+	return f.err()
+}
+
+// samePath tells whether two paths name one file, be it there or not.
+func samePath(a, b string) bool {
+	x, xerr := os.Stat(a)
+	y, yerr := os.Stat(b)
+	if xerr == nil && yerr == nil {
+		return os.SameFile(x, y)
+	}
+	p, perr := filepath.Abs(a)
+	q, qerr := filepath.Abs(b)
+	return perr == nil && qerr == nil && p == q
+}
+
+// exists names a file of the output that is there already, "" when none is.
+func (o batchOutput) exists() (string, error) {
+	for _, p := range []string{o.out, o.errors} {
+		if p == "" {
+			continue
+		}
+		if _, err := os.Lstat(p); err == nil {
+			return p, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// publish writes the files from a complete journal, under other names first: a reader, and a crash at any moment, sees each whole or
+// not at all. The error file comes first, so that an output that is there says that all is.
+func (o batchOutput) publish(j *batchJournal) (err error) {
+	out, err := newWhole(o.out)
+	if err != nil {
+		return err
+	}
+	defer out.drop()
+	bad := out
+	if o.errors != "" {
+		if bad, err = newWhole(o.errors); err != nil {
+			return err
+		}
+		defer bad.drop()
+	}
+	err = j.each(func(failed bool, text []byte) error {
+		if failed {
+			return bad.line(text)
+		}
+		return out.line(text)
+	})
+	if err == nil && bad != out {
+		err = bad.publish()
+	}
+	if err == nil {
+		err = out.publish()
+	}
+	return err
+}
+
+// whole is a file that gets its name when it is complete.
+type whole struct {
+	path string
+	file *os.File // nil = published
+	w    *bufio.Writer
+}
+
+func newWhole(path string) (*whole, error) {
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return &whole{path, f, bufio.NewWriterSize(f, 1<<20)}, nil
+}
+
+func (w *whole) line(text []byte) error {
+	_, err := w.w.Write(text)
+	if err == nil {
+		err = w.w.WriteByte('\n')
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", w.path, err)
+	}
+	return nil
+}
+
+func (w *whole) publish() error {
+	err := w.w.Flush()
+	if err == nil {
+		err = w.file.Sync()
+	}
+	if err == nil {
+		err = w.file.Close()
+	}
+	if err == nil {
+		err = os.Rename(w.path+".tmp", w.path)
+	}
+	if err == nil {
+		w.file = nil
+		err = syncFolder(w.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", w.path, err)
+	}
+	return nil
+}
+
+// drop removes what was not published.
+func (w *whole) drop() {
+	if w.file != nil {
+		w.file.Close()
+		os.Remove(w.path + ".tmp")
+	}
+}
+
+// finished tells whether the files hold a result for every line of the input, in its order, and nothing else; failed counts those
+// that are no answers.
+func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
+	var results []*resultReader
+	for _, p := range []string{o.out, o.errors} {
+		if p == "" {
+			continue
+		}
+		r, err := openResults(p)
+		if err != nil {
+			return false, 0, nil // something else, whatever it is
+		}
+		defer r.close()
+		results = append(results, r)
+	}
+	lines, err := openBatch(f.path)
+	if err != nil {
+		return false, 0, err
+	}
+	defer lines.close()
+	for {
+		raw, _, err := lines.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return false, 0, err
+		}
+		var in struct {
+			CustomID string `json:"custom_id"`
+		}
+		if json.Unmarshal(raw, &in) != nil {
+			return false, 0, nil
+		}
+		found := false
+		for _, r := range results {
+			if !found && r.more && r.head.CustomID == in.CustomID {
+				found = true
+				if r.head.Error != nil || r.head.Response == nil || r.head.Response.StatusCode != http.StatusOK {
+					failed++
+				}
+				r.next()
+			}
+		}
+		if !found {
+			return false, 0, nil
+		}
+	}
+	for _, r := range results {
+		if r.more {
+			return false, 0, nil
+		}
+	}
+	return true, failed, nil
+}
+
+// resultReader reads a file of results; head is the one in hand while there are more.
+type resultReader struct {
+	reader *batchReader
+	head   outputLine
+	more   bool
+}
+
+func openResults(path string) (*resultReader, error) {
+	r := &resultReader{}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return r, nil // no results
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.reader, err = openBatch(path); err != nil {
+		return nil, err
+	}
+	r.next()
+	return r, nil
+}
+
+func (r *resultReader) next() {
+	raw, _, err := r.reader.next()
+	r.head = outputLine{}
+	r.more = err == nil && json.Unmarshal(raw, &r.head) == nil
+}
+
+func (r *resultReader) close() {
+	if r.reader != nil {
+		r.reader.close()
+	}
+}

@@ -1,0 +1,672 @@
+package inference
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// scan reads an answer in one pass over its bytes, some ten times as fast as encoding/json. It knows the form that servers usually write;
+// at anything else it gives up, and encoding/json reads the answer from its beginning. Where it does not give up it fills the very same
+// fields with the same values (FuzzScan), but that null is no RawMessage.
+//
+// Every method reports whether it goes on; at is then behind what was read.
+type scan struct {
+	b    []byte
+	at   int
+	room *scanRoom
+}
+
+// scanRoom is memory for one wireAnswer after the other: a stream is hundreds of them, each taken before the next is read. It is lent to
+// one answer at a time, and nothing of it is kept by who takes the answer.
+type scanRoom struct {
+	choices []wireChoice
+	message wireMessage
+	content content
+	index   int
+	lent    uint8 // which of the three are in use: 1 message, 2 content, 4 index
+}
+
+// lend reports whether a piece is free, and takes it.
+func (r *scanRoom) lend(piece uint8) bool {
+	free := r.lent&piece == 0
+	r.lent |= piece
+	return free
+}
+
+// scanAnswer reads a whole answer or a chunk; false = it gave up, and w is to be thrown away. w is good until room is used again.
+func scanAnswer(data []byte, w *wireAnswer, room *scanRoom) bool {
+	s := scan{b: data, room: room}
+	room.lent = 0
+	if !s.answer(w) {
+		return false
+	}
+	s.space()
+	return s.at == len(s.b)
+}
+
+func (s *scan) space() {
+	for s.at < len(s.b) && (s.b[s.at] == ' ' || s.b[s.at] == '\n' || s.b[s.at] == '\t' || s.b[s.at] == '\r') {
+		s.at++
+	}
+}
+
+// byte takes one byte, with the space before it.
+func (s *scan) byte(c byte) bool {
+	s.space()
+	if s.at == len(s.b) || s.b[s.at] != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// peek is the first byte of what comes; 0 = nothing does.
+func (s *scan) peek() byte {
+	s.space()
+	if s.at == len(s.b) {
+		return 0
+	}
+	return s.b[s.at]
+}
+
+func (s *scan) literally(w string) bool {
+	if !bytes.HasPrefix(s.b[s.at:], []byte(w)) {
+		return false
+	}
+	s.at += len(w)
+	return true
+}
+
+// null takes a null, if one comes.
+func (s *scan) null() bool { return s.peek() == 'n' && s.literally("null") }
+
+// more goes to the n-th element of a list, or key of an object, that close ends.
+func (s *scan) more(n int, close byte) (more, ok bool) {
+	if s.byte(close) {
+		return false, true
+	}
+	return true, n == 0 || s.byte(',') && s.peek() != close
+}
+
+// key goes to the n-th key of an object and to its value.
+func (s *scan) key(n int) (key []byte, more, ok bool) {
+	if more, ok = s.more(n, '}'); !more || !ok {
+		return nil, more, ok
+	}
+	q, ok := s.quoted()
+	return q.inner, true, ok && s.byte(':')
+}
+
+// once notes that a field was there: what a second one means is left to encoding/json.
+func once(seen *uint32, field int) bool {
+	was := *seen
+	*seen |= 1 << field
+	return was != *seen
+}
+
+// other takes a value nobody asked for, unless encoding/json might take its key for one that differs in case.
+func (s *scan) other(key []byte) bool {
+	for _, c := range key {
+		if c >= utf8.RuneSelf || c >= 'A' && c <= 'Z' || c == '\\' {
+			return false
+		}
+	}
+	return s.skip(0)
+}
+
+// literal is a JSON string as it stands.
+type literal struct {
+	inner   []byte // between the quotes
+	escaped bool
+	wide    bool // it holds bytes beyond ASCII
+}
+
+// quoted takes a string and checks it as encoding/json does: no control characters, no unknown escapes.
+func (s *scan) quoted() (q literal, ok bool) {
+	if !s.byte('"') {
+		return q, false
+	}
+	b, i := s.b, s.at
+	for {
+		i += plainRun(b[i:])
+		if i >= len(b) {
+			return q, false
+		}
+		switch c := b[i]; {
+		case c == '"':
+			q.inner = b[s.at:i]
+			s.at = i + 1
+			return q, true
+		case c >= utf8.RuneSelf:
+			q.wide = true
+			i++
+		case c != '\\' || i+1 == len(b):
+			return q, false
+		case b[i+1] == 'u':
+			if i+6 > len(b) || !hexDigits(b[i+2:i+6]) {
+				return q, false
+			}
+			q.escaped = true
+			i += 6
+		case strings.IndexByte(`"\/bfnrt`, b[i+1]) >= 0:
+			q.escaped = true
+			i += 2
+		default:
+			return q, false
+		}
+	}
+}
+
+func hexDigits(b []byte) bool {
+	for _, c := range b {
+		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F') {
+			return false
+		}
+	}
+	return true
+}
+
+// plainRun is how many bytes at the start of b are ASCII that stands for itself in a JSON string; eight are looked at at a time.
+func plainRun(b []byte) int {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		// A byte is marked when it is beyond ASCII, below a space, a quote or a backslash. The lowest mark is exact: a borrow spoils only
+		// those above it.
+		marks := (x | (x - low*' ') | (x ^ low*'"' - low) | (x ^ low*'\\' - low)) & high
+		if marks != 0 {
+			return i + bits.TrailingZeros64(marks)/8
+		}
+	}
+	for ; i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' && b[i] < utf8.RuneSelf; i++ {
+	}
+	return i
+}
+
+// text decodes a literal as type text does.
+func (q literal) text() text {
+	if !q.escaped {
+		return text(q.inner)
+	}
+	var out strings.Builder
+	out.Grow(len(q.inner))
+	rest := q.inner
+	for {
+		i := bytes.IndexByte(rest, '\\')
+		if i < 0 {
+			out.Write(rest)
+			return text(out.String())
+		}
+		out.Write(rest[:i])
+		if rest[i+1] != 'u' {
+			out.WriteByte("\"\\/\b\f\n\r\t"[strings.IndexByte(`"\/bfnrt`, rest[i+1])])
+			rest = rest[i+2:]
+			continue
+		}
+		var few [4]byte
+		said, left, err := unescapeUnicode(few[:0], rest[i+1:])
+		if err != nil {
+			panic("inference: quoted took a bad escape") // a bug here
+		}
+		out.Write(said)
+		rest = left
+	}
+}
+
+// skip takes any value.
+func (s *scan) skip(depth int) bool {
+	const deepest = 100
+	switch c := s.peek(); {
+	case depth > deepest:
+		return false
+	case c == '"':
+		_, ok := s.quoted()
+		return ok
+	case c == '{':
+		s.at++
+		for n := 0; ; n++ {
+			_, more, ok := s.key(n)
+			if !ok || !more {
+				return ok
+			}
+			if !s.skip(depth + 1) {
+				return false
+			}
+		}
+	case c == '[':
+		s.at++
+		for n := 0; ; n++ {
+			more, ok := s.more(n, ']')
+			if !ok || !more {
+				return ok
+			}
+			if !s.skip(depth + 1) {
+				return false
+			}
+		}
+	case c == 't':
+		return s.literally("true")
+	case c == 'f':
+		return s.literally("false")
+	case c == 'n':
+		return s.literally("null")
+	}
+	_, ok := s.number()
+	return ok
+}
+
+// number takes a number in JSON's grammar.
+func (s *scan) number() (lit []byte, ok bool) {
+	s.space()
+	b, i := s.b, s.at
+	digits := func() bool {
+		from := i
+		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
+			i++
+		}
+		return i > from
+	}
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	if zero := i < len(b) && b[i] == '0'; zero {
+		i++
+	} else if !digits() {
+		return nil, false
+	}
+	if i < len(b) && b[i] == '.' {
+		if i++; !digits() {
+			return nil, false
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return nil, false
+		}
+	}
+	lit, s.at = b[s.at:i], i
+	return lit, true
+}
+
+// whole takes a whole number of at most nine digits; others are left to encoding/json.
+func (s *scan) whole() (n int32, ok bool) {
+	lit, ok := s.number()
+	if !ok || len(lit) > 9 {
+		return 0, false
+	}
+	negative := lit[0] == '-'
+	if negative {
+		lit = lit[1:]
+	}
+	for _, c := range lit {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int32(c-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
+}
+
+func (s *scan) word(into *word) bool {
+	if s.null() {
+		return true
+	}
+	q, ok := s.quoted()
+	if ok {
+		*into = word(q.text())
+	}
+	return ok
+}
+
+func (s *scan) optionalWord(into **word) bool {
+	if s.null() {
+		return true
+	}
+	*into = new(word)
+	return s.word(*into)
+}
+
+// slowly has encoding/json read one value: of those that are rare, or come once an answer.
+func (s *scan) slowly(into any) bool {
+	s.space()
+	from := s.at
+	return s.skip(0) && json.Unmarshal(s.b[from:s.at], into) == nil
+}
+
+func (s *scan) optionalText(into **text) bool {
+	if s.null() {
+		return true
+	}
+	q, ok := s.quoted()
+	if !ok {
+		return false
+	}
+	t := q.text()
+	*into = &t
+	return true
+}
+
+// content takes a text; parts are left to encoding/json.
+func (s *scan) content(into **content) bool {
+	if s.null() {
+		return true
+	}
+	if *into = &s.room.content; !s.room.lend(2) {
+		*into = new(content)
+	}
+	q, ok := s.quoted()
+	**into = content{said: q.text()}
+	return ok
+}
+
+func (s *scan) optionalInt(into **int) bool {
+	if s.null() {
+		return true
+	}
+	n, ok := s.whole()
+	if *into = &s.room.index; !s.room.lend(4) {
+		*into = new(int)
+	}
+	**into = int(n)
+	return ok
+}
+
+func (s *scan) raw(into *json.RawMessage) bool {
+	if s.null() {
+		return true
+	}
+	from := s.at
+	if !s.skip(0) {
+		return false
+	}
+	*into = bytes.Clone(s.b[from:s.at])
+	return true
+}
+
+func (s *scan) int32s(into *[]int32) bool {
+	if s.null() {
+		return true
+	}
+	if !s.byte('[') {
+		return false
+	}
+	list := []int32{}
+	for n := 0; ; n++ {
+		more, ok := s.more(n, ']')
+		if !ok || !more {
+			*into = list
+			return ok
+		}
+		id, ok := s.whole()
+		if !ok {
+			return false
+		}
+		list = append(list, id)
+	}
+}
+
+func (s *scan) answer(w *wireAnswer) bool {
+	if !s.byte('{') {
+		return false
+	}
+	var seen uint32
+	for n := 0; ; n++ {
+		key, more, ok := s.key(n)
+		if !ok || !more {
+			return ok
+		}
+		switch string(key) {
+		case "model":
+			ok = once(&seen, 0) && s.word(&w.Model)
+		case "choices":
+			ok = once(&seen, 1) && s.choices(&w.Choices)
+		case "usage":
+			ok = once(&seen, 2) && s.slowly(&w.Usage)
+		case "prompt_token_ids":
+			ok = once(&seen, 3) && s.int32s(&w.PromptTokenIDs)
+		case "error":
+			ok = once(&seen, 4) && s.raw(&w.Error)
+		case "timings":
+			ok = once(&seen, 5) && s.slowly(&w.Timings)
+		case "metadata":
+			ok = once(&seen, 6) && s.slowly(&w.Metadata)
+		case "x_groq":
+			ok = once(&seen, 7) && s.slowly(&w.XGroq)
+		default:
+			ok = s.other(key)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (s *scan) choices(into *[]wireChoice) bool {
+	if s.null() {
+		return true
+	}
+	if !s.byte('[') {
+		return false
+	}
+	list := s.room.choices[:0]
+	if list == nil {
+		list = []wireChoice{}
+	}
+	for n := 0; ; n++ {
+		more, ok := s.more(n, ']')
+		if !ok || !more {
+			*into, s.room.choices = list, list
+			return ok
+		}
+		list = append(list, wireChoice{})
+		if !s.choice(&list[n]) {
+			return false
+		}
+	}
+}
+
+func (s *scan) choice(w *wireChoice) bool {
+	if !s.byte('{') {
+		return false
+	}
+	var seen uint32
+	for n := 0; ; n++ {
+		key, more, ok := s.key(n)
+		if !ok || !more {
+			return ok
+		}
+		switch string(key) {
+		case "index":
+			ok = once(&seen, 0) && s.optionalInt(&w.Index)
+		case "message":
+			ok = once(&seen, 1) && s.message(&w.Message)
+		case "delta":
+			ok = once(&seen, 2) && s.message(&w.Delta)
+		case "text":
+			ok = once(&seen, 3) && s.optionalText(&w.Text)
+		case "finish_reason":
+			ok = once(&seen, 4) && s.optionalWord(&w.FinishReason)
+		case "stop_reason":
+			ok = once(&seen, 5) && s.raw(&w.StopReason)
+		case "matched_stop":
+			ok = once(&seen, 6) && s.raw(&w.MatchedStop)
+		case "token_ids":
+			ok = once(&seen, 7) && s.int32s(&w.TokenIDs)
+		case "prompt_token_ids":
+			ok = once(&seen, 8) && s.int32s(&w.PromptTokenIDs)
+		case "logprobs":
+			ok = once(&seen, 9) && s.logprobs(&w.Logprobs)
+		case "usage":
+			ok = once(&seen, 10) && s.slowly(&w.Usage)
+		case "meta_info":
+			ok = once(&seen, 11) && s.slowly(&w.MetaInfo)
+		case "error":
+			ok = once(&seen, 12) && s.raw(&w.Error)
+		default:
+			ok = s.other(key)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (s *scan) message(into **wireMessage) bool {
+	if s.null() {
+		return true
+	}
+	if !s.byte('{') {
+		return false
+	}
+	w := &s.room.message
+	if !s.room.lend(1) {
+		w = &wireMessage{}
+	}
+	*w = wireMessage{}
+	*into = w
+	var seen uint32
+	for n := 0; ; n++ {
+		key, more, ok := s.key(n)
+		if !ok || !more {
+			return ok
+		}
+		switch string(key) {
+		case "content":
+			ok = once(&seen, 0) && s.content(&w.Content)
+		case "refusal":
+			ok = once(&seen, 1) && s.optionalText(&w.Refusal)
+		case "reasoning":
+			ok = once(&seen, 2) && s.optionalText(&w.Reasoning)
+		case "reasoning_content":
+			ok = once(&seen, 3) && s.optionalText(&w.ReasoningContent)
+		case "tool_calls":
+			ok = once(&seen, 4) && s.slowly(&w.ToolCalls)
+		case "reasoning_details":
+			ok = once(&seen, 5) && s.slowly(&w.ReasoningDetails)
+		case "function_call":
+			ok = once(&seen, 6) && s.slowly(&w.FunctionCall)
+		default:
+			ok = s.other(key)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (s *scan) logprobs(into **wireLogprobs) bool {
+	if s.null() {
+		return true
+	}
+	if !s.byte('{') {
+		return false
+	}
+	w := &wireLogprobs{}
+	*into = w
+	var seen uint32
+	for n := 0; ; n++ {
+		key, more, ok := s.key(n)
+		if !ok || !more {
+			return ok
+		}
+		switch string(key) {
+		case "content":
+			ok = once(&seen, 0) && s.logprobList(&w.Content)
+		case "refusal":
+			ok = once(&seen, 1) && s.slowly(&w.Refusal)
+		case "token_logprobs":
+			ok = once(&seen, 2) && s.slowly(&w.TokenLogprobs)
+		case "tokens":
+			ok = once(&seen, 3) && s.slowly(&w.Tokens)
+		default:
+			ok = s.other(key)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (s *scan) logprobList(into *[]wireLogprob) bool {
+	if s.null() {
+		return true
+	}
+	if !s.byte('[') {
+		return false
+	}
+	list := []wireLogprob{}
+	for n := 0; ; n++ {
+		more, ok := s.more(n, ']')
+		if !ok || !more {
+			*into = list
+			return ok
+		}
+		list = append(list, wireLogprob{})
+		if !s.logprob(&list[n]) {
+			return false
+		}
+	}
+}
+
+func (s *scan) logprob(w *wireLogprob) bool {
+	if !s.byte('{') {
+		return false
+	}
+	var seen uint32
+	for n := 0; ; n++ {
+		key, more, ok := s.key(n)
+		if !ok || !more {
+			return ok
+		}
+		switch string(key) {
+		case "logprob":
+			ok = once(&seen, 0) && s.optionalFloat(&w.Value)
+		case "id":
+			ok = once(&seen, 1) && s.optionalID(&w.ID)
+		case "token":
+			s.space()
+			from := s.at
+			ok = once(&seen, 2) && s.skip(0) && w.Token.UnmarshalJSON(s.b[from:s.at]) == nil
+		default:
+			ok = s.other(key)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (s *scan) optionalFloat(into **float32) bool {
+	if s.null() {
+		return true
+	}
+	lit, ok := s.number()
+	if !ok {
+		return false
+	}
+	f, err := strconv.ParseFloat(string(lit), 32)
+	v := float32(f)
+	*into = &v
+	return err == nil
+}
+
+func (s *scan) optionalID(into **int32) bool {
+	if s.null() {
+		return true
+	}
+	n, ok := s.whole()
+	*into = &n
+	return ok
+}
