@@ -43,8 +43,8 @@ func (e *Endpoint) Continue(ctx context.Context, c episode.Continuation) (episod
 	if err != nil {
 		return episode.Continued{}, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: err})
 	}
-	out := sending{id: c.ID, session: c.Episode, route: "/completions", body: body, timed: c.Timed, limits: e.cfg.limits(len(c.Prompt), c.Tokens)}
-	a, took, f := e.attempt(ctx, out)
+	out := sending{id: c.ID, session: c.Episode, route: "/completions", body: body, timed: c.Timed}
+	a, took, f := e.attempt(ctx, out, e.cfg.limits(len(c.Prompt), c.Tokens))
 	if f == nil {
 		var done episode.Continued
 		if done, err = a.continued(c, took); err == nil {

@@ -123,7 +123,7 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
 		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c),
-			keep: e.cfg.KeepRaw, limits: e.cfg.limits(c.PromptTokens, maxTokens)})
+			keep: e.cfg.KeepRaw}, e.cfg.limits(c.PromptTokens, maxTokens))
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body) {
 				continue
@@ -142,7 +142,6 @@ type sending struct {
 	close       bool // the connection is not to be used again
 	timed       bool // note when each token of a stream comes
 	keep        bool // keep the body of the answer
-	limits      limits
 	whole       bool // the answer is wanted as it comes
 }
 
@@ -201,16 +200,8 @@ func (e *Endpoint) learn(sent *dialect, f *failure, body []byte) bool {
 // finish makes the reply of a good answer and adds the token ids that take more questions.
 func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, maxTokens int, service time.Duration) (*episode.Reply, error) {
 	r, err := a.reply(c.Sampling, maxTokens)
-	if err != nil {
-		f := failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a}
-		return nil, e.failed(f)
-	}
-	if r.Finish == episode.FinishAbort || r.RawEnd == "error" {
-		return nil, e.fault(aborted(r, a))
-	}
-	r.Endpoint, r.Service = e.cfg.Name, service
-	if r.Model == "" {
-		r.Model = e.facts.model
+	if err := e.accept(a, r, err, service); err != nil {
+		return nil, err
 	}
 	if a.first > 0 {
 		r.TTFT = episode.Ptr(a.first)
@@ -219,6 +210,21 @@ func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, maxTo
 		e.completeIDs(ctx, c, a, r)
 	}
 	return r, nil
+}
+
+// accept takes what was made of an answer as this endpoint's, unless it could not be read (err) or the server broke it off.
+func (e *Endpoint) accept(a *answer, r *episode.Reply, err error, service time.Duration) error {
+	switch {
+	case err != nil:
+		return e.failed(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a})
+	case r.Finish == episode.FinishAbort || r.RawEnd == "error":
+		return e.fault(aborted(r, a))
+	}
+	r.Endpoint, r.Service = e.cfg.Name, service
+	if r.Model == "" {
+		r.Model = e.facts.model
+	}
+	return nil
 }
 
 // aborted is an answer the server itself broke off, though it came with status 200: what it holds is no answer.
@@ -232,9 +238,9 @@ func aborted(r *episode.Reply, a *answer) *episode.Fault {
 }
 
 // attempt sends one body and reads the answer, whole or streamed. Exactly one of the answer and the failure is set.
-func (e *Endpoint) attempt(ctx context.Context, out sending) (*answer, time.Duration, *failure) {
+func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer, time.Duration, *failure) {
 	began := time.Now()
-	w := newWatch(ctx, out.limits)
+	w := newWatch(ctx, l)
 	defer w.stop()
 
 	f := &failure{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -21,28 +20,30 @@ var _ episode.Extender = (*Endpoint)(nil)
 // Extend goes on with an answer from its token ids. See episode.Extender.
 func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.Reply, attempt int, maxTokens int) (*episode.Reply, error) {
 	prompt := slices.Concat(soFar.PromptIDs, soFar.SampledIDs)
-	body, err := e.renderExtension(c, prompt, maxTokens)
+	a, service, err := e.complete(ctx, c, attempt, prompt, e.cfg.limits(len(prompt), maxTokens), maxTokens)
 	if err != nil {
-		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
-	}
-	a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, 0), session: c.Episode, route: "/completions", body: body})
-	if f != nil {
-		return nil, e.fault(classify(*f, time.Now()))
+		return nil, err
 	}
 	more, err := e.extension(a, c, prompt, maxTokens)
-	if err != nil {
-		return nil, e.fault(classify(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a}, time.Now()))
-	}
-	if more.Finish == episode.FinishAbort || more.RawEnd == "error" {
-		return nil, e.fault(aborted(more, a))
-	}
-	more.Endpoint, more.Service = e.cfg.Name, service
-	if more.Model == "" {
-		more.Model = e.facts.model
+	if err := e.accept(a, more, err, service); err != nil {
+		return nil, err
 	}
 	whole := soFar.Join(more)
 	e.mend(ctx, soFar, more, whole)
 	return whole, nil
+}
+
+// complete asks the completions route to go on from a prompt, or from each of a list; the error is a fault.
+func (e *Endpoint) complete(ctx context.Context, c *episode.Call, attempt int, prompt any, l limits, maxTokens int) (*answer, time.Duration, error) {
+	body, err := e.renderExtension(c, prompt, maxTokens)
+	if err != nil {
+		return nil, 0, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
+	}
+	a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, 0), session: c.Episode, route: "/completions", body: body}, l)
+	if f != nil {
+		return nil, 0, e.failed(*f)
+	}
+	return a, service, nil
 }
 
 // renderExtension is the body of the request; prompt is ids or a list of such. What decides how a chat is rendered has no place in it.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"tranche/episode"
 )
@@ -23,29 +21,24 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 	if err != nil {
 		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassUnavailable, Retry: true, Cause: err})
 	}
-	prompts := make([][]int32, len(rows))
+	prompts, longest := make([][]int32, len(rows)), 0
 	for i, r := range begun {
 		prompts[i] = slices.Concat(r.PromptIDs, r.SampledIDs)
+		longest = max(longest, len(prompts[i]))
 	}
-	c := rows[0].Call
-	body, err := e.renderExtension(c, prompts, maxTokens)
+	a, service, err := e.complete(ctx, rows[0].Call, rows[0].Attempt, prompts, e.cfg.limits(longest, maxTokens), maxTokens)
 	if err != nil {
-		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
-	}
-	a, service, f := e.attempt(ctx, sending{id: requestID(c, rows[0].Attempt, 0), session: c.Episode, route: "/completions", body: body})
-	if f != nil {
-		return nil, e.fault(classify(*f, time.Now()))
+		return nil, err
 	}
 	replies := make([]*episode.Reply, len(rows))
 	for i := range rows {
 		more, err := e.rowOf(a, i, rows[i].Call, prompts[i], maxTokens)
 		if err != nil {
-			return nil, e.fault(classify(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{fmt.Errorf("row %d of %d: %w", i, len(rows), err)}, answer: a}, time.Now()))
+			err = fmt.Errorf("row %d of %d: %w", i, len(rows), err)
 		}
-		if more.Finish == episode.FinishAbort || more.RawEnd == "error" {
-			return nil, e.fault(aborted(more, a))
+		if err := e.accept(a, more, err, service); err != nil {
+			return nil, err
 		}
-		more.Endpoint, more.Service = e.cfg.Name, service
 		replies[i] = begun[i].Join(more)
 		e.mend(ctx, begun[i], more, replies[i])
 	}
@@ -90,9 +83,6 @@ func (e *Endpoint) rowOf(a *answer, i int, c *episode.Call, prompt []int32, maxT
 	r, err := e.extension(one, c, prompt, maxTokens)
 	if err != nil {
 		return nil, err
-	}
-	if r.Model == "" {
-		r.Model = e.facts.model
 	}
 	r.Usage = episode.Usage{Prompt: episode.Ptr(int32(len(prompt))), Completion: episode.Ptr(int32(len(r.SampledIDs)))}
 	return r, nil

@@ -23,7 +23,7 @@ func (e *Endpoint) pass(ctx context.Context, c *episode.Call, attempt int) (*epi
 		}
 	}
 	id := requestID(c, attempt, 0)
-	a, service, f := e.attempt(ctx, sending{id: id, session: c.Episode, route: c.Request.Route, body: body, whole: true})
+	a, service, f := e.attempt(ctx, sending{id: id, session: c.Episode, route: c.Request.Route, body: body, whole: true}, e.cfg.limits(c.PromptTokens, c.Want))
 	if f != nil {
 		return nil, e.fault(refused(f, id))
 	}
