@@ -96,8 +96,8 @@ type Row struct {
 }
 
 // Lister makes one attempt to begin or go on with many answers in one request, so that a server which pads takes them as one batch: of at most maxTokens
-// more tokens each, all by the sampling of the first. It returns an answer as Extender does for each row, in order, or an error for
-// all: there is nothing between. It is called from many goroutines at once and changes nothing of what it is given. Every error is a *Fault with
+// more tokens each, all by the sampling of the first. It returns an answer as Extender does for each row, in order, nil for one whose
+// answer cannot be begun in a list, or an error for all, which may be one row's fault. It is called from many goroutines at once and changes nothing of what it is given. Every error is a *Fault with
 // StageModel. It returns soon after ctx is done, having closed the connection.
 type Lister interface {
 	ExtendAll(ctx context.Context, rows []Row, maxTokens int) ([]*Reply, error)

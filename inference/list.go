@@ -21,31 +21,39 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 	if err != nil {
 		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassUnavailable, Retry: true, Cause: err})
 	}
-	prompts, longest := make([][]int32, len(rows)), 0
-	for i, r := range begun {
-		prompts[i] = slices.Concat(r.PromptIDs, r.SampledIDs)
-		longest = max(longest, len(prompts[i]))
+	var prompts [][]int32
+	longest := 0
+	for _, r := range begun {
+		if r != nil {
+			prompts = append(prompts, slices.Concat(r.PromptIDs, r.SampledIDs))
+			longest = max(longest, len(prompts[len(prompts)-1]))
+		}
 	}
 	a, service, err := e.complete(ctx, rows[0].Call, rows[0].Attempt, prompts, e.cfg.limits(longest, maxTokens), maxTokens)
 	if err != nil {
 		return nil, err
 	}
-	replies := make([]*episode.Reply, len(rows))
-	for i := range rows {
-		more, err := e.rowOf(a, i, rows[i].Call, prompts[i], maxTokens)
+	replies, n := make([]*episode.Reply, len(rows)), 0
+	for i, so := range begun {
+		if so == nil {
+			continue
+		}
+		more, err := e.rowOf(a, n, rows[i].Call, prompts[n], maxTokens)
+		n++
 		if err != nil {
 			err = fmt.Errorf("row %d of %d: %w", i, len(rows), err)
 		}
 		if err := e.accept(a, more, err, service); err != nil {
 			return nil, err
 		}
-		replies[i] = begun[i].Join(more)
-		e.mend(ctx, begun[i], more, replies[i])
+		replies[i] = so.Join(more)
+		e.mend(ctx, so, more, replies[i])
 	}
 	return replies, nil
 }
 
-// beginAll is what there is of each answer: of one to be begun, the ids of its prompt as the server renders it.
+// beginAll is what there is of each answer: of one to be begun, the ids of its prompt as the server renders it; nil = the server does not tell
+// them. The error is why where that is so of all.
 func (e *Endpoint) beginAll(ctx context.Context, rows []episode.Row) ([]*episode.Reply, error) {
 	begun, errs := make([]*episode.Reply, len(rows)), make([]error, len(rows))
 	var all sync.WaitGroup
@@ -55,7 +63,10 @@ func (e *Endpoint) beginAll(ctx context.Context, rows []episode.Row) ([]*episode
 		}
 	}
 	all.Wait()
-	return begun, errors.Join(errs...)
+	if slices.ContainsFunc(begun, func(r *episode.Reply) bool { return r != nil }) {
+		return begun, nil
+	}
+	return nil, errors.Join(errs...)
 }
 
 // blank is an answer of which there is only the prompt.
@@ -98,8 +109,8 @@ func (e *Endpoint) ProveList(ctx context.Context) error {
 	}
 	replies, err := e.ExtendAll(ctx, rows, 1)
 	for _, r := range replies {
-		if len(r.SampledIDs) != 1 {
-			err = errors.Join(err, fmt.Errorf("one token was asked for each of two prompts, %d came for one", len(r.SampledIDs)))
+		if r == nil || len(r.SampledIDs) != 1 {
+			err = errors.Join(err, errors.New("one token was asked for each of two prompts, and it did not come for both"))
 		}
 	}
 	return err

@@ -49,6 +49,24 @@ func TestListsAreTheirRows(t *testing.T) {
 	}
 }
 
+// A row whose prompt the server does not tokenise is left out, and the others are what they are.
+func TestListsLeaveOutWhatCannotBeBegun(t *testing.T) {
+	e := completing(t, http.StatusOK, `{"choices":[{"index":0,"text":"x","token_ids":[6],"prompt_token_ids":[1,2,3,4,5],"finish_reason":"stop"},
+		{"index":1,"text":"y","token_ids":[7,8],"prompt_token_ids":[1,2,3,4,5],"finish_reason":"stop"}]}`, "", nil)
+	e.noTokenize.Store(true)
+	rows := []episode.Row{{Call: call("a"), Attempt: 1}, {Call: call("b"), SoFar: beginning("b"), Attempt: 1}, {Call: call("c"), Attempt: 1}, {Call: call("d"), SoFar: beginning("d"), Attempt: 1}}
+	replies, err := e.ExtendAll(t.Context(), rows, 5)
+	if err != nil || len(replies) != 4 || replies[0] != nil || replies[2] != nil {
+		t.Fatalf("%v, %v", replies, err)
+	}
+	if a, b := replies[1].Message.Text(), replies[3].Message.Text(); a != "bx" || b != "dy" {
+		t.Errorf("%q and %q", a, b)
+	}
+	if _, err := e.ExtendAll(t.Context(), rows[:1], 5); faultOf(t, err).Class != episode.ClassUnavailable {
+		t.Error(err)
+	}
+}
+
 // One row's fault is that of all, and what does not take lists is found out.
 func TestListsFailWhole(t *testing.T) {
 	for name, answer := range map[string]string{

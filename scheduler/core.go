@@ -541,6 +541,11 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		c.enqueue(w, now) // the gate is the wait, and other endpoints need none
 		return Retrying
 	}
+	return c.postpone(w, f, now)
+}
+
+// postpone has a call that failed wait for its next attempt.
+func (c *Core) postpone(w *call, f *episode.Fault, now Time) Decision {
 	w.avoid = w.on
 	c.exit(w.life) // what the attempt held is gone, and others may try first
 	w.state, w.due = postponed, now+c.wait(w, f)

@@ -19,6 +19,8 @@ type choir struct {
 	parrot
 	lists, rows atomic.Int64
 	poison      string
+	fault       episode.Fault // of a list with the poison; its zero value = a panic
+	unbegun     string        // the episode whose prompt cannot be begun in a list
 	hangs       bool
 	broken      atomic.Bool // a list was ended by its context
 }
@@ -35,8 +37,13 @@ func (m *choir) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens int
 	var out []*episode.Reply
 	for _, r := range rows {
 		switch {
+		case r.Call.Episode == m.poison && m.fault.Class == "":
+			panic("scripted")
 		case r.Call.Episode == m.poison:
-			return nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassServerError, Retry: true, Cause: errors.New("scripted")}
+			f := m.fault
+			return nil, &f
+		case r.Call.Episode == m.unbegun:
+			out = append(out, nil)
 		case r.SoFar == nil:
 			out = append(out, m.answer(r.Call, 0, maxTokens))
 		default:
@@ -46,13 +53,35 @@ func (m *choir) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens int
 	return out, nil
 }
 
-// A batch goes out as lists; when one of its rows fails them, every row is tried again on its own, and all end well.
+// A batch goes out as lists; when one of its rows fails them, however it does, every row is tried again on its own, and all end well: nothing is
+// held against the others, and one failure against the endpoint.
 func TestBatchesGoOutAsLists(t *testing.T) {
-	for name, poison := range map[string]string{"well": "", "one is poison": "e7"} {
+	fault := func(c episode.Class, retry bool) episode.Fault {
+		return episode.Fault{Stage: episode.StageModel, Class: c, Retry: retry, Cause: errors.New("scripted")}
+	}
+	overflow := fault(episode.ClassOverflow, false)
+	overflow.Limit, overflow.Prompt = 8192, 9000
+	for name, c := range map[string]struct {
+		poison, unbegun string
+		fault           episode.Fault
+	}{
+		"well":                {},
+		"server error":        {"e7", "", fault(episode.ClassServerError, true)},
+		"refused":             {"e7", "", fault(episode.ClassBadRequest, false)},
+		"too large an answer": {"e7", "", fault(episode.ClassMalformed, false)},
+		"over the context":    {"e7", "", overflow},
+		"a panic":             {"e7", "", episode.Fault{}},
+		"a row left out":      {"", "e7", episode.Fault{}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &choir{poison: poison}
-				s, err := New(Config{Endpoints: []Endpoint{{Name: "a", Model: m, Extender: m, Lister: m, Rows: 8}}})
+				m := &choir{poison: c.poison, fault: c.fault, unbegun: c.unbegun}
+				s, err := New(Config{
+					Endpoints: []Endpoint{{Name: "a", Model: m, Extender: m, Lister: m, Rows: 8}}, Rules: Rules{MaxAttempts: 1},
+					Trace: Trace{Down: func(string, *episode.Fault, time.Duration) {
+						t.Error("one list failed, and the endpoint is taken for dead")
+					}},
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +108,7 @@ func TestBatchesGoOutAsLists(t *testing.T) {
 				if m.lists.Load() == 0 || m.rows.Load() < 2*m.lists.Load() {
 					t.Errorf("%d lists of %d rows", m.lists.Load(), m.rows.Load())
 				}
-				if n := retried.Load(); (n > 0) != (poison != "") || n > 8 {
+				if n := retried.Load(); (n > 0) != (c.poison+c.unbegun != "") || n > 8 || c.unbegun != "" && n != 1 {
 					t.Errorf("%d calls were tried again", n)
 				}
 			})

@@ -102,6 +102,7 @@ type flying struct {
 	cancel   context.CancelCauseFunc
 	endpoint string
 	began    time.Time
+	list     *listing // that it goes out with; nil = alone
 }
 
 // history gives a fault the record of what was tried before it.
@@ -223,7 +224,7 @@ func (s *Scheduler) pump() Time {
 		p := s.pending[l.Ticket.call()]
 		s.cfg.Trace.launched(s.cfg.Endpoints[l.Replica].Name, l)
 		ctx, cancel := context.WithCancelCause(p.ctx)
-		p.flights[l.Ticket] = flying{cancel, s.cfg.Endpoints[l.Replica].Name, time.Now()}
+		p.flights[l.Ticket] = flying{cancel, s.cfg.Endpoints[l.Replica].Name, time.Now(), lists[i]}
 		p.hedged = p.hedged || l.Hedge
 		errand := s.errandFor(p, l)
 		if list := lists[i]; list != nil {
@@ -372,7 +373,7 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		s.notice(endpoint, was, s.core.down(l.Replica, s.now()), nil)
 		return
 	}
-	decision := s.core.Settle(l.Ticket, fault, p.part(reply), s.now())
+	decision := s.tell(p, l, reply, fault)
 	s.notice(endpoint, was, s.core.down(l.Replica, s.now()), fault)
 	delete(p.flights, l.Ticket)
 	t := l.Ticket.call()
