@@ -39,9 +39,10 @@ func (c *Call) Cuttable() bool {
 }
 
 // Extensible says that the reply holds all that it takes to go on with it: every token's id, and text that is nothing but what the tokens say.
+// Thinking that stood inside the text was taken out here, and is put back.
 func (r *Reply) Extensible() bool {
 	m := r.Message
-	return len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 && m.ReasoningContent == nil && len(m.ToolCalls) == 0
+	return len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 && (m.ReasoningContent == nil || m.Tagged != nil) && len(m.ToolCalls) == 0
 }
 
 // Span is so many tokens of one weight version, in the order in which they were sampled.
@@ -62,7 +63,8 @@ func (r *Reply) spans() []Span {
 func (r *Reply) FirstVersion() *int32 { return r.spans()[0].Version }
 
 // Join returns the reply with what came when it was gone on with. The prompt is that of the first, the end that of the last; Version is that of the
-// last, and Spans tell the versions of all. What one of the two does not tell of its tokens is not told of the whole.
+// last, and Spans tell the versions of all. What one of the two does not tell of its tokens is not told of the whole. Their texts are put together as they are:
+// thinking must not have been taken out of them, since its tags may lie in both. Raw is that of the last.
 func (r *Reply) Join(more *Reply) *Reply {
 	j := *more
 	j.PromptIDs, j.TTFT, j.Service = r.PromptIDs, r.TTFT, r.Service+more.Service

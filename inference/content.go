@@ -91,3 +91,11 @@ func untag(s string) (untagged, bool) {
 	}
 	return untagged{}, false
 }
+
+// into puts the parts into a message that had them in its content.
+func (u untagged) into(m *episode.Message) {
+	m.Tagged, m.ReasoningContent, m.Content = &u.Tagged, &u.thought, nil
+	if u.said != nil {
+		m.Content = episode.Ptr(string(u.said))
+	}
+}

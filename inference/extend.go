@@ -28,9 +28,28 @@ func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.R
 	if err := e.accept(a, more, err, service); err != nil {
 		return nil, err
 	}
+	return e.grown(ctx, soFar, more), nil
+}
+
+// grown is an answer as far as it has come: what there was, and what came. Thinking is taken out of the whole text: its tags may lie in
+// different parts, or across a cut.
+func (e *Endpoint) grown(ctx context.Context, soFar, more *episode.Reply) *episode.Reply {
+	soFar, more = untouched(soFar), untouched(more)
 	whole := soFar.Join(more)
 	e.mend(ctx, soFar, more, whole)
-	return whole, nil
+	if t, ok := untag(whole.Message.Text()); ok {
+		t.into(&whole.Message)
+	}
+	flagThinking(whole)
+	return whole
+}
+
+// untouched is a reply with its thinking back in its text, where the tokens have it.
+func untouched(r *episode.Reply) *episode.Reply {
+	u := *r
+	u.Message = r.Message.Sendable()
+	u.Flags = slices.DeleteFunc(slices.Clone(r.Flags), func(f string) bool { return f == episode.FlagThinkingTagged || f == episode.FlagThinkingCut })
+	return &u
 }
 
 // complete asks the completions route to go on from a prompt, or from each of a list; the error is a fault.

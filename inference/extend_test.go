@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +134,37 @@ func TestExtendMendsCharacters(t *testing.T) {
 				t.Errorf("%q, flags %v; expected %q", r.Message.Text(), r.Flags, c.want)
 			}
 		})
+	}
+}
+
+// Thinking is told from what is said as in an answer made at one go, wherever the answer was cut, also inside a tag.
+func TestThinkingIsTakenOutOfTheWhole(t *testing.T) {
+	e := completing(t, http.StatusOK, "", "", nil)
+	part := func(text string, ended bool) *episode.Reply {
+		c := &choice{content: pieces(text), finish: "length", promptIDs: []int32{1}, ids: []int32{2}}
+		if ended {
+			c.finish = "stop"
+		}
+		return (&answer{}).replyOf(c, episode.Sampling{}, 1)
+	}
+	for _, text := range []string{
+		"I think so</think>yes", "<think>I think so</think>yes", "\n<think>hm</think>", "<think>it never ends", "no thinking", "a <think>b</think> c", "<think>a</think>b</think>c",
+	} {
+		for _, ended := range []bool{true, false} {
+			want := part(text, ended)
+			for i := range len(text) {
+				for j := range i + 1 {
+					half := e.grown(t.Context(), part(text[:j], false), part(text[j:i], false))
+					if !half.Extensible() {
+						t.Fatalf("%q cannot be gone on with", text[:i])
+					}
+					got := e.grown(t.Context(), half, part(text[i:], ended))
+					if !reflect.DeepEqual(got.Message, want.Message) || !slices.Equal(got.Flags, want.Flags) {
+						t.Fatalf("%q cut at %d and %d: %+v %v, at one go %+v %v", text, j, i, got.Message, got.Flags, want.Message, want.Flags)
+					}
+				}
+			}
+		}
 	}
 }
 

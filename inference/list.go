@@ -46,8 +46,7 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 		if err := e.accept(a, more, err, service); err != nil {
 			return nil, err
 		}
-		replies[i] = so.Join(more)
-		e.mend(ctx, so, more, replies[i])
+		replies[i] = e.grown(ctx, so, more)
 	}
 	return replies, nil
 }

@@ -427,13 +427,22 @@ func (a *answer) replyOf(c *choice, asked episode.Sampling, maxTokens int) *epis
 	r.Message, broken = c.message()
 	flag(episode.FlagTextRepaired, broken)
 	flag(episode.FlagRefused, len(c.refusal) > 0)
-	flag(episode.FlagThinkingTagged, r.Message.Tagged != nil)
-	flag(episode.FlagThinkingCut, cutThinking(r))
+	flagThinking(r)
 	if r.SampledIDs != nil && r.Logprobs != nil && len(r.SampledIDs) != len(r.Logprobs) {
 		r.Logprobs = nil // nobody can say which value belongs to which token
 	}
 	flag(episode.FlagLogprobsMissing, asked.Logprobs && r.Logprobs == nil)
 	return r
+}
+
+// flagThinking adds what is to be told of the thinking in a reply.
+func flagThinking(r *episode.Reply) {
+	if r.Message.Tagged != nil {
+		r.Flags = append(r.Flags, episode.FlagThinkingTagged)
+	}
+	if cutThinking(r) {
+		r.Flags = append(r.Flags, episode.FlagThinkingCut)
+	}
 }
 
 // cutThinking reports whether an answer was cut before it said anything: at its length, inside its tags, or by a stop string, which

@@ -109,7 +109,7 @@ type flying struct {
 func (p *pending) history(f *episode.Fault) {
 	f.Attempts = p.attempts
 	if p.soFar != nil {
-		f.Partial = p.soFar.Message.Text() + f.Partial
+		f.Partial = p.soFar.Message.Sendable().Text() + f.Partial
 	}
 	if f.Partial == "" {
 		f.Partial = p.partial
