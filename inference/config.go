@@ -44,7 +44,8 @@ type Config struct {
 	// Stream asks for answers in pieces, which gives a time to first token and costs several times the client CPU. Off
 	// for a call whose token ids or logprobs the server gives only in a whole answer. Default false.
 	Stream bool
-	// KeepRaw keeps the body of every answer to Generate as it came, in the reply or the fault, up to 4 MiB of it. Default false.
+	// KeepRaw keeps the body of every answer to Generate and Extend as it came, in the reply or the fault, up to 4 MiB of it; of an answer in parts,
+	// that of the last. Calls go out one by one then, not as lists. Default false.
 	KeepRaw bool
 	// MaxLineBytes is the longest line of a stream that is read, in bytes; a longer one fails the attempt as
 	// line_too_long. Default 16 MiB.

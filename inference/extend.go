@@ -58,7 +58,7 @@ func (e *Endpoint) complete(ctx context.Context, c *episode.Call, attempt int, p
 	if err != nil {
 		return nil, 0, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
 	}
-	a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, 0), session: c.Episode, route: "/completions", body: body}, l)
+	a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, 0), session: c.Episode, route: "/completions", body: body, keep: e.cfg.KeepRaw}, l)
 	if f != nil {
 		return nil, 0, e.failed(*f)
 	}

@@ -98,8 +98,12 @@ func (e *Endpoint) rowOf(a *answer, i int, c *episode.Call, prompt []int32, maxT
 	return r, nil
 }
 
-// ProveList finds out whether the server takes a list of prompts as ids, and answers each. nil = it does.
+// ProveList finds out whether the server takes a list of prompts as ids, and answers each. nil = it does. Where
+// raw answers are kept no list will do: its answer is of all its rows.
 func (e *Endpoint) ProveList(ctx context.Context) error {
+	if e.cfg.KeepRaw {
+		return errors.New("raw answers are kept, and that to a list is of several calls")
+	}
 	rows := make([]episode.Row, 2)
 	for i, said := range []string{"Count from one to nine.", "Name a colour."} {
 		rows[i] = episode.Row{Attempt: 1, Call: &episode.Call{

@@ -6,8 +6,37 @@ import (
 	"testing"
 
 	"tranche/episode"
+	"tranche/inference/enginesim"
 	"tranche/internal/mock"
 )
+
+// An answer that is gone on with keeps what came last, or what it failed with; lists, which are of several calls, are not used then.
+func TestKeepRawOfParts(t *testing.T) {
+	for body, status := range map[string]int{
+		`{"choices":[{"text":"x","token_ids":[6],"finish_reason":"stop"}]}`:  200,
+		`{"choices":[{"text":"x","token_ids":[6],"finish_reason":"abort"}]}`: 200,
+		`{"choices":[{"text":"x","finish_reason":"stop"}]}`:                  200,
+		`{"error":"busy"}`: 503,
+	} {
+		e := completing(t, status, body, "", nil)
+		e.cfg.KeepRaw = true
+		r, err := e.Extend(t.Context(), &episode.Call{ID: "e/0"}, beginning("a"), 1, 4)
+		raw := (*episode.Raw)(nil)
+		if err != nil {
+			raw = faultOf(t, err).Raw
+		} else {
+			raw = r.Raw
+		}
+		if raw == nil || rawText(t, raw) != body {
+			t.Errorf("%s: %+v, %v", body, raw, err)
+		}
+	}
+	e := simulated(t, enginesim.Config{Batching: enginesim.Static, MaxSeqs: 8})
+	e.cfg.KeepRaw = true
+	if err := e.ProveList(t.Context()); err == nil {
+		t.Error("lists are used though each call's raw answer is to be kept")
+	}
+}
 
 func rawText(t *testing.T, r *episode.Raw) string {
 	t.Helper()

@@ -105,7 +105,7 @@ type Settings struct {
 	StopOnFailedShare float64       `default:"0.9" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when more than this share of at least 100 episodes failed; 0 = never. Default: ${default}."`
 
 	// How the dataset is written.
-	KeepRaw       bool          `group:"files" scope:"operation" help:"Keep the last answer to every model call as it came (column raw), up to 4 MiB an answer and 16 MiB an episode."`
+	KeepRaw       bool          `group:"files" scope:"operation" help:"Keep the last answer to every model call as it came (column raw), up to 4 MiB an answer and 16 MiB an episode. Of an answer that was cut with its batch that is the last part; batches go out call by call."`
 	PartBytes     Bytes         `default:"64MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A part file is closed at this size (before compression). Default: ${default}."`
 	RowGroupBytes Bytes         `default:"8MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A row group is closed at this size (before compression). Default: ${default}."`
 	JournalSync   time.Duration `default:"5ms" placeholder:"TIME" group:"files" scope:"operation" help:"Finished episodes are made durable together, at most so far apart. Default: ${default}."`
