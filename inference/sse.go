@@ -33,6 +33,7 @@ type events struct {
 	line      []byte // the line being read; grows, and is used again
 	data      []byte // the event being read
 	kind      []byte // its event field
+	aside     []byte // an event field behind the first data line: of this event, unless the next data line begins another; nil = none
 	held      []byte // a data line that belongs to the next event; nil = none
 	firstLine bool
 	open      bool // the last event ended with the input, not with a blank line
@@ -48,7 +49,8 @@ var byteOrderMark = []byte("\xEF\xBB\xBF")
 // "error". At the end of the input it returns io.EOF; an event that was not closed by a blank line still counts, because
 // servers that end right after their last line exist.
 func (e *events) next() (data []byte, isError bool, err error) {
-	e.data, e.kind, e.open = e.data[:0], e.kind[:0], false
+	e.data, e.kind, e.open = e.data[:0], append(e.kind[:0], e.aside...), false
+	e.aside = nil
 	some := false
 	if e.held != nil {
 		e.data, e.held, some = append(e.data, e.held...), nil, true
@@ -61,18 +63,20 @@ func (e *events) next() (data []byte, isError bool, err error) {
 		if err != nil && !(errors.Is(err, io.EOF) && len(line) > 0) {
 			if some && errors.Is(err, io.EOF) {
 				e.open = true
-				return e.data, string(e.kind) == "error", nil
+				return e.data, e.isError(), nil
 			}
 			return nil, false, err
 		}
 		if len(line) == 0 {
 			if some {
-				return e.data, string(e.kind) == "error", nil
+				return e.data, e.isError(), nil
 			}
 			continue
 		}
 		name, value := field(line)
 		switch {
+		case name == fieldEvent && some:
+			e.aside = append([]byte{}, value...)
 		case name == fieldEvent:
 			e.kind = append(e.kind[:0], value...)
 		case name != fieldData:
@@ -87,6 +91,14 @@ func (e *events) next() (data []byte, isError bool, err error) {
 			e.data, some = append(e.data, value...), true
 		}
 	}
+}
+
+// isError reports whether an event that has ended by itself was named an error.
+func (e *events) isError() bool {
+	if e.aside != nil {
+		e.kind, e.aside = e.aside, nil
+	}
+	return string(e.kind) == "error"
 }
 
 // endsBefore reports whether the event is over though no blank line came: an object is whole, or the stream is at its end. Inside
