@@ -187,7 +187,7 @@ func TestWhatCannotBeGoneOnWithIsMadeWhole(t *testing.T) {
 	})
 }
 
-// What is left of a call that is given up while its answer waits to be gone on with.
+// What is left of a call that is given up while its answer waits to be gone on with: the model was at it, and all there was is wasted.
 func TestCutAnswersAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &parrot{fails: map[string]int{}}
@@ -196,7 +196,7 @@ func TestCutAnswersAreGivenUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		var all sync.WaitGroup
-		var held atomic.Int64
+		var held, cut atomic.Int64
 		for i := range 40 {
 			m.fails[fmt.Sprint("e", i)] = 1 << 20
 			all.Go(func() {
@@ -207,12 +207,18 @@ func TestCutAnswersAreGivenUp(t *testing.T) {
 				}
 				if f := episode.AsFault(episode.StageModel, err); strings.HasPrefix(f.Partial, "0 1 2 ") {
 					held.Add(1)
+					if n := len(strings.Fields(f.Partial)); f.Stage != episode.StageModel || f.Wasted != n {
+						t.Errorf("%s: %d tokens of an answer are held, %d said to be wasted, at stage %s", c.Episode, n, f.Wasted, f.Stage)
+					}
+					if f.Class == episode.ClassCancelled {
+						cut.Add(1)
+					}
 				}
 			})
 		}
 		all.Wait()
-		if n := m.extended.Load(); n == 0 || held.Load() == 0 {
-			t.Errorf("%d goings on, all of which fail; %d faults hold what there was of the answer", n, held.Load())
+		if n := m.extended.Load(); n == 0 || held.Load() == 0 || cut.Load() == 0 {
+			t.Errorf("%d goings on, all of which fail; %d faults hold what there was of the answer, %d of calls given up", n, held.Load(), cut.Load())
 		}
 	})
 }

@@ -105,9 +105,10 @@ type flying struct {
 	list     *listing // that it goes out with; nil = alone
 }
 
-// history gives a fault the record of what was tried before it.
+// history gives a fault the record of what was tried before it, and what there was of an answer that was cut.
 func (p *pending) history(f *episode.Fault) {
 	f.Attempts = p.attempts
+	f.Wasted += p.tokens()
 	if p.soFar != nil {
 		f.Partial = p.soFar.Message.Sendable().Text() + f.Partial
 	}
@@ -119,6 +120,9 @@ func (p *pending) history(f *episode.Fault) {
 // cancelled is the fault of a call that is given up between two attempts.
 func (p *pending) cancelled(cause error) *episode.Fault {
 	f := cancelled(cause)
+	if p.soFar != nil { // the model was at it
+		f.Stage = episode.StageModel
+	}
 	p.history(f)
 	return f
 }
