@@ -64,10 +64,7 @@ func (s *Scheduler) cutShort(p *pending, l Launch, r *episode.Reply, endpoint st
 		p.soFar = r
 	}
 	p.served += took
-	if p.ctx.Err() != nil {
-		s.core.Withdraw(l.Ticket)
-		s.finish(l.Ticket, p, answer{err: p.cancelled(context.Cause(p.ctx))})
-	}
+	s.withdrawn(l.Ticket.call(), p)
 	return true
 }
 
@@ -95,5 +92,5 @@ func (s *Scheduler) full(p *pending) answer {
 	if r == nil {
 		return answer{err: ErrContextFull}
 	}
-	return answer{reply: p.asAsked(r), turn: s.turn(p, p.latest, r, r.Endpoint, p.began, 0)}
+	return answer{reply: p.asAsked(r), turn: s.turn(p, p.latest, r, r.Endpoint, time.Now(), 0)}
 }

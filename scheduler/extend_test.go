@@ -23,6 +23,7 @@ type parrot struct {
 	extended  atomic.Int64
 	mu        sync.Mutex
 	fails     map[string]int // attempts to go on that fail, by episode
+	overflows bool           // they do so for the context
 	forbidden error          // something that must not be
 }
 
@@ -76,6 +77,9 @@ func (m *parrot) Extend(_ context.Context, c *episode.Call, soFar *episode.Reply
 	}
 	if m.fails[c.Episode] > 0 {
 		m.fails[c.Episode]--
+		if m.overflows {
+			return nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassOverflow, Cause: fmt.Errorf("scripted")}
+		}
 		return nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassServerError, Retry: true, Cause: fmt.Errorf("scripted")}
 	}
 	return soFar.Join(m.answer(c, len(soFar.SampledIDs), maxTokens)), nil
@@ -219,6 +223,79 @@ func TestCutAnswersAreGivenUp(t *testing.T) {
 		all.Wait()
 		if n := m.extended.Load(); n == 0 || held.Load() == 0 || cut.Load() == 0 {
 			t.Errorf("%d goings on, all of which fail; %d faults hold what there was of the answer, %d of calls given up", n, held.Load(), cut.Load())
+		}
+	})
+}
+
+// An answer that was cut and for which there is no more room is what there is of it, and its record says how long its call waited.
+func TestCutAnswersMeetTheEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &parrot{fails: map[string]int{}, overflows: true}
+		s := cutting(t, m, Trace{})
+		defer s.Close()
+		var all sync.WaitGroup
+		var full atomic.Int64
+		for i := range 40 {
+			m.fails[fmt.Sprint("e", i)] = 1
+			all.Go(func() {
+				c := &episode.Call{ID: fmt.Sprint(i), Episode: fmt.Sprint("e", i), Group: fmt.Sprint(i), Want: 4000, PromptTokens: 3, PromptExact: true}
+				began := time.Now()
+				r, turn, err := s.Generate(t.Context(), c, episode.Budget{})
+				if err != nil {
+					t.Errorf("%s: %v", c.Episode, err)
+					return
+				}
+				if r.Finish == episode.FinishLength {
+					full.Add(1)
+				}
+				if tried := turn.Service + time.Duration(turn.Retries)*time.Second; turn.Queue != time.Since(began)-tried {
+					t.Errorf("%s took %v, %v of it in attempts: %v in the queue", c.Episode, time.Since(began), tried, turn.Queue)
+				}
+			})
+		}
+		all.Wait()
+		if full.Load() == 0 {
+			t.Error("no answer met the end of the context")
+		}
+	})
+}
+
+// A call that is cut, found to be the poison and given up, all at once, ends once.
+func TestCutCallsOfTheCondemned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *Scheduler
+		var once sync.Once
+		var condemned atomic.Value
+		ctxs, cancels := map[string]context.Context{}, map[string]context.CancelFunc{}
+		for i := range 40 {
+			id := fmt.Sprint("e", i)
+			ctxs[id], cancels[id] = context.WithCancel(t.Context())
+		}
+		m := &parrot{}
+		s = cutting(t, m, Trace{Launched: func(_ string, l Launch) {
+			if !l.Cut || m.tokens(&episode.Call{Episode: s.core.calls[l.Ticket].Episode}) <= l.MaxTokens {
+				return
+			}
+			once.Do(func() {
+				w := s.core.calls[l.Ticket]
+				w.life.siblings.suspicion = &suspicion{deaths: 3, last: &death{}, proven: true}
+				condemned.Store(w.Episode)
+				cancels[w.Episode]()
+			})
+		}})
+		defer s.Close()
+		var all sync.WaitGroup
+		for id, ctx := range ctxs {
+			all.Go(func() {
+				_, _, err := s.Generate(ctx, &episode.Call{ID: id, Episode: id, Group: id, Want: 4000, PromptTokens: 3, PromptExact: true}, episode.Budget{})
+				if f := episode.AsFault(episode.StageModel, err); (f != nil) != (condemned.Load() == id) || f != nil && f.Class != episode.ClassPoison {
+					t.Errorf("%s: %v; the poison is %v", id, err, condemned.Load())
+				}
+			})
+		}
+		all.Wait()
+		if condemned.Load() == nil {
+			t.Error("no call was cut")
 		}
 	})
 }

@@ -94,7 +94,6 @@ type pending struct {
 	served   time.Duration  // sum of the times of the attempts that made it
 	asks     bool           // ids are asked for that the call does not ask for
 	latest   Launch
-	began    time.Time // of the latest attempt that ended
 }
 
 // flying is an attempt that runs.
@@ -305,8 +304,8 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 	case <-ctx.Done():
 	}
 	s.do(func() { // a running attempt sees ctx itself and settles
-		if s.pending[t] == p && s.core.Withdraw(t) {
-			s.finish(t, p, answer{err: p.cancelled(context.Cause(ctx))})
+		if s.pending[t] == p {
+			s.withdrawn(t, p)
 		}
 	})
 	select {
@@ -372,7 +371,7 @@ func panicked(x any) *episode.Fault {
 // settle is run by the loop when an attempt has ended.
 func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *episode.Fault, began time.Time, took time.Duration) {
 	was, endpoint := s.core.down(l.Replica, s.now()), s.cfg.Endpoints[l.Replica].Name
-	p.latest, p.began = l, began
+	p.latest = l
 	if fault == nil && s.cutShort(p, l, reply, endpoint, took) {
 		s.notice(endpoint, was, s.core.down(l.Replica, s.now()), nil)
 		return
@@ -409,15 +408,23 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		s.cfg.Trace.wasted(endpoint, wasted(reply, fault))
 	case decision == Full:
 		s.finish(t, p, s.full(p))
-	case decision == Retrying && p.ctx.Err() != nil:
-		s.core.Withdraw(t)
-		s.finish(t, p, answer{err: p.cancelled(context.Cause(p.ctx))})
+	case decision == Retrying && s.withdrawn(t, p):
 	case decision == Retrying:
 		s.cfg.Trace.retrying(endpoint, fault)
 	default:
 		p.history(fault)
 		s.finish(t, p, answer{err: fault})
 	}
+}
+
+// withdrawn gives a call up that would be launched again and whose caller has gone. One that the core has sentenced meanwhile is none: its
+// end comes with the next decision.
+func (s *Scheduler) withdrawn(t Ticket, p *pending) bool {
+	if p.ctx.Err() == nil || !s.core.Withdraw(t) {
+		return false
+	}
+	s.finish(t, p, answer{err: p.cancelled(context.Cause(p.ctx))})
+	return true
 }
 
 // errHedged is the cause of the end of an attempt whose call the other one answered.
