@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -98,23 +99,34 @@ func (e *Endpoint) rowOf(a *answer, i int, c *episode.Call, prompt []int32, maxT
 	return r, nil
 }
 
-// ProveList finds out whether the server takes a list of prompts as ids, and answers each. nil = it does. Where
-// raw answers are kept no list will do: its answer is of all its rows.
-func (e *Endpoint) ProveList(ctx context.Context) error {
+// proofTokens is how long the answers are by which a list is compared with chats.
+const proofTokens = 32
+
+// ProveList finds out whether the server takes a list of prompts as ids and answers each; err nil = it does. begins says that such an answer is also
+// what a chat's would be, so that a list may begin answers: where the server takes chats apart (thinking, say) it is not, and a list can only go
+// on with what a chat began. Where raw answers are kept no list will do: its answer is of all its rows.
+func (e *Endpoint) ProveList(ctx context.Context) (begins bool, err error) {
 	if e.cfg.KeepRaw {
-		return errors.New("raw answers are kept, and that to a list is of several calls")
+		return false, errors.New("raw answers are kept, and that to a list is of several calls")
 	}
 	rows := make([]episode.Row, 2)
 	for i, said := range []string{"Count from one to nine.", "Name a colour."} {
 		rows[i] = episode.Row{Attempt: 1, Call: &episode.Call{
-			ID: fmt.Sprintf("prove-list/%d", i), Episode: "prove-list", Messages: []episode.Message{{Role: episode.RoleUser, Content: &said}}, Sampling: episode.Sampling{TokenIDs: true},
+			ID: fmt.Sprintf("prove-list/%d", i), Episode: "prove-list", Messages: []episode.Message{{Role: episode.RoleUser, Content: &said}},
+			Sampling: episode.Sampling{TokenIDs: true, Temperature: episode.Ptr(0.0)},
 		}}
 	}
-	replies, err := e.ExtendAll(ctx, rows, 1)
-	for _, r := range replies {
-		if r == nil || len(r.SampledIDs) != 1 {
-			err = errors.Join(err, errors.New("one token was asked for each of two prompts, and it did not come for both"))
-		}
+	replies, err := e.ExtendAll(ctx, rows, proofTokens)
+	if err != nil {
+		return false, err
 	}
-	return err
+	begins = true
+	for i, r := range replies {
+		if r == nil || len(r.SampledIDs) == 0 || len(r.SampledIDs) > proofTokens {
+			return false, fmt.Errorf("at most %d tokens were asked for each of two prompts, and did not come for both", proofTokens)
+		}
+		chat, err := e.Generate(ctx, rows[i].Call, 2, proofTokens)
+		begins = begins && err == nil && slices.Equal(chat.PromptIDs, r.PromptIDs) && slices.Equal(chat.SampledIDs, r.SampledIDs) && reflect.DeepEqual(chat.Message, r.Message)
+	}
+	return begins, nil
 }

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -44,8 +45,8 @@ func TestListsAreTheirRows(t *testing.T) {
 			t.Errorf("%s: %q of %d ids, ended by %q; alone %q of %d, %q", c.ID, got.Message.Text(), len(got.SampledIDs), got.Finish, want.Message.Text(), len(want.SampledIDs), want.Finish)
 		}
 	}
-	if err := e.ProveList(t.Context()); err != nil {
-		t.Error(err)
+	if begins, err := e.ProveList(t.Context()); !begins || err != nil {
+		t.Errorf("lists begin answers: %v, %v", begins, err)
 	}
 }
 
@@ -90,7 +91,50 @@ func TestListsFailWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	if e.ProveList(t.Context()) == nil {
+	if _, err := e.ProveList(t.Context()); err == nil {
 		t.Error("a server without any route is said to take lists")
+	}
+}
+
+// A list begins answers only where they are what a chat's are.
+func TestListsBeginWhatChatsWould(t *testing.T) {
+	for name, c := range map[string]struct {
+		message, prompt, ids string
+		begins               bool
+	}{
+		"the same":                 {`{"content":"hm</think>yes"}`, "[1,2]", "[3,4]", true},
+		"thinking is taken out":    {`{"reasoning_content":"hm","content":"yes"}`, "[1,2]", "[3,4]", false},
+		"a tool call is taken out": {`{"content":"","tool_calls":[{"id":"x","type":"function","function":{"name":"hm","arguments":"{}"}}]}`, "[1,2]", "[3,4]", false},
+		"another prompt":           {`{"content":"hm</think>yes"}`, "[1,7]", "[3,4]", false},
+		"other tokens":             {`{"content":"hm</think>yes"}`, "[1,2]", "[3,5]", false},
+		"no answer":                {"", "", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := func(i int) string {
+				return fmt.Sprintf(`{"index":%d,"text":"hm</think>yes","prompt_token_ids":[1,2],"token_ids":[3,4],"finish_reason":"stop"}`, i)
+			}
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.URL.Path == "/tokenize":
+					fmt.Fprint(w, `{"count":2,"tokens":[1,2]}`)
+				case r.URL.Path == "/v1/completions":
+					fmt.Fprintf(w, `{"choices":[%s,%s]}`, row(0), row(1))
+				case c.message == "":
+					w.WriteHeader(http.StatusServiceUnavailable)
+				default:
+					fmt.Fprintf(w, `{"prompt_token_ids":%s,"choices":[{"index":0,"message":%s,"token_ids":%s,"finish_reason":"stop"}],"usage":{"prompt_tokens":2,"completion_tokens":2}}`, c.prompt, c.message, c.ids)
+				}
+			}))
+			defer s.Close()
+			e, err := newEndpoint(Config{BaseURL: s.URL, Model: "m"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			if begins, err := e.ProveList(t.Context()); begins != c.begins || err != nil {
+				t.Errorf("begins: %v, %v", begins, err)
+			}
+		})
 	}
 }

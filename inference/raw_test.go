@@ -33,7 +33,7 @@ func TestKeepRawOfParts(t *testing.T) {
 	}
 	e := simulated(t, enginesim.Config{Batching: enginesim.Static, MaxSeqs: 8})
 	e.cfg.KeepRaw = true
-	if err := e.ProveList(t.Context()); err == nil {
+	if _, err := e.ProveList(t.Context()); err == nil {
 		t.Error("lists are used though each call's raw answer is to be kept")
 	}
 }

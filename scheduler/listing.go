@@ -80,7 +80,7 @@ func (s *Scheduler) listings(launches []Launch) []*listing {
 	of := map[kind]*listing{}
 	for i, l := range launches {
 		e, p := s.cfg.Endpoints[l.Replica], s.pending[l.Ticket.call()]
-		if e.Lister == nil || e.Rows == 0 || len(p.attempts) > 0 || !s.cuttable(p.call) {
+		if e.Lister == nil || e.Rows == 0 || len(p.attempts) > 0 || e.Begun && p.soFar == nil || !s.cuttable(p.call) {
 			continue
 		}
 		how, err := json.Marshal(p.call.Sampling)

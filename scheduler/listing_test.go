@@ -19,6 +19,7 @@ type choir struct {
 	parrot
 	lists, rows atomic.Int64
 	poison      string
+	begun       bool          // no answer may be begun
 	fault       episode.Fault // of a list with the poison; its zero value = a panic
 	unbegun     string        // the episode whose prompt cannot be begun in a list
 	hangs       bool
@@ -44,6 +45,8 @@ func (m *choir) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens int
 			return nil, &f
 		case r.Call.Episode == m.unbegun:
 			out = append(out, nil)
+		case r.SoFar == nil && m.begun:
+			return nil, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassInternal, Cause: errors.New("a list was to begin an answer")}
 		case r.SoFar == nil:
 			out = append(out, m.answer(r.Call, 0, maxTokens))
 		default:
@@ -64,20 +67,22 @@ func TestBatchesGoOutAsLists(t *testing.T) {
 	for name, c := range map[string]struct {
 		poison, unbegun string
 		fault           episode.Fault
+		begun           bool
 	}{
 		"well":                {},
-		"server error":        {"e7", "", fault(episode.ClassServerError, true)},
-		"refused":             {"e7", "", fault(episode.ClassBadRequest, false)},
-		"too large an answer": {"e7", "", fault(episode.ClassMalformed, false)},
-		"over the context":    {"e7", "", overflow},
-		"a panic":             {"e7", "", episode.Fault{}},
-		"a row left out":      {"", "e7", episode.Fault{}},
+		"server error":        {"e7", "", fault(episode.ClassServerError, true), false},
+		"refused":             {"e7", "", fault(episode.ClassBadRequest, false), false},
+		"too large an answer": {"e7", "", fault(episode.ClassMalformed, false), false},
+		"over the context":    {"e7", "", overflow, false},
+		"a panic":             {"e7", "", episode.Fault{}, false},
+		"a row left out":      {"", "e7", episode.Fault{}, false},
+		"only what is begun":  {begun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &choir{poison: c.poison, fault: c.fault, unbegun: c.unbegun}
+				m := &choir{begun: c.begun, poison: c.poison, fault: c.fault, unbegun: c.unbegun}
 				s, err := New(Config{
-					Endpoints: []Endpoint{{Name: "a", Model: m, Extender: m, Lister: m, Rows: 8}}, Rules: Rules{MaxAttempts: 1},
+					Endpoints: []Endpoint{{Name: "a", Model: m, Extender: m, Lister: m, Rows: 8, Begun: c.begun}}, Rules: Rules{MaxAttempts: 1},
 					Trace: Trace{Down: func(string, *episode.Fault, time.Duration) {
 						t.Error("one list failed, and the endpoint is taken for dead")
 					}},

@@ -27,6 +27,7 @@ type Endpoint struct {
 
 	Extender episode.Extender // goes on with answers that were cut; nil = cannot. Only with Rows: see ReplicaConfig.Continues
 	Lister   episode.Lister   // takes a whole batch in one request; nil = cannot. Only with an Extender
+	Begun    bool             // Lister takes only answers that a chat has begun
 }
 
 // Config is what a Scheduler needs. The zero value of a field means its default.

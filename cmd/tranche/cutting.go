@@ -45,7 +45,7 @@ func (r *report) cuttingText(p *printer) {
 }
 
 // proveFleet finds out which of the servers that pad go on from token ids, so that their answers may be cut; the others are named. Of
-// those that do it finds out whether they take a batch as a list. It takes four short generations a server, so a dry run does without.
+// those that do it finds out whether they take a batch as a list. It takes six short generations a server, so a dry run does without.
 func (s *session) proveFleet(ctx context.Context) {
 	if s.set.Uncut {
 		return
@@ -61,7 +61,8 @@ func (s *session) proveFleet(ctx context.Context) {
 		all.Go(func() {
 			err := m.endpoint.ProveExtend(ctx)
 			if m.extends = err == nil; m.extends {
-				m.lists = m.endpoint.ProveList(ctx) == nil
+				begins, err := m.endpoint.ProveList(ctx)
+				m.lists, m.begun = err == nil, !begins
 			} else {
 				s.a.notice("endpoint %s: answers are made at one go: it does not go on from token ids (%v)", m.endpoint.Name(), err)
 			}

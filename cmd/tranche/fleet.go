@@ -31,6 +31,7 @@ type member struct {
 	shapes   []int  // tokens: what prompts are padded to
 	extends  bool   // answers may be cut there: it goes on from token ids
 	lists    bool   // it takes a batch in one request
+	begun    bool   // a list only goes on with answers
 	callsWhy string // where that figure is from, for people
 	meter    *meter
 }
@@ -230,7 +231,7 @@ func (f *fleet) endpoints() []scheduler.Endpoint {
 			e.Extender = m.endpoint
 		}
 		if m.lists {
-			e.Lister = m.endpoint
+			e.Lister, e.Begun = m.endpoint, m.begun
 		}
 		list = append(list, e)
 	}
