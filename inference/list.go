@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 		prompts[i] = slices.Concat(r.PromptIDs, r.SampledIDs)
 	}
 	c := rows[0].Call
-	body, err := e.renderExtension(c, prompts, maxTokens)
+	body, err := e.completionBody(c, prompts, maxTokens, false)
 	if err != nil {
 		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
 	}
@@ -45,7 +46,7 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 		if more.Finish == episode.FinishAbort || more.RawEnd == "error" {
 			return nil, e.fault(aborted(more, a))
 		}
-		more.Endpoint, more.Service = e.cfg.Name, service
+		more.Endpoint, more.Service, more.Exchange = e.cfg.Name, service, cmp.Or(begun[i].Exchange, episode.ExchangeIDs)
 		replies[i] = begun[i].Join(more)
 		e.mend(ctx, begun[i], more, replies[i])
 	}

@@ -120,6 +120,7 @@ type Turn struct {
 	VersionStart     *int32   `parquet:"version_start,optional" json:"version_start"`
 	VersionEnd       *int32   `parquet:"version_end,optional" json:"version_end"`
 	Hedged           bool     `parquet:"hedged" json:"hedged"`
+	Exchange         *string  `parquet:"exchange,optional" json:"exchange"`
 }
 
 // Action is one tool call that was carried out. Durations are milliseconds.
