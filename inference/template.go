@@ -232,3 +232,30 @@ func (e *Endpoint) question(ctx context.Context, route string, body []byte, out 
 	}
 	return nil
 }
+
+// PromptIDs has the server render and tokenise the prompt of a call, as it would for a chat completion. episode.ErrUnsupported: it cannot.
+func (e *Endpoint) PromptIDs(ctx context.Context, c *episode.Call) ([]int32, error) {
+	w := wayCompletions
+	if e.facts.kind == KindLlama {
+		w = wayLlama
+	}
+	r, err := e.renderPrompt(ctx, c, w, true)
+	if err == nil {
+		err = e.identify(ctx, &r)
+	}
+	if errors.Is(err, errNoWay) {
+		return nil, episode.ErrUnsupported
+	}
+	if err != nil {
+		return nil, fmt.Errorf("render the prompt of %s at %s: %w", c.ID, e.cfg.Name, err)
+	}
+	return r.ids, nil
+}
+
+// Text has the server decode token ids, special tokens by their names.
+func (e *Endpoint) Text(ctx context.Context, ids []int32) (string, error) {
+	if len(ids) == 0 {
+		return "", nil
+	}
+	return e.detokenize(ctx, ids)
+}
