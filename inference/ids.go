@@ -156,6 +156,12 @@ func (e *Endpoint) plan(ctx context.Context, c *episode.Call, w way) (ids []int3
 	}
 	added, ok := full.since(base, end)
 	if !ok {
+		added, ok, err = e.behindAnswer(ctx, c, w, full)
+	}
+	if err != nil {
+		return nil, nil, e.planFault(c, err)
+	}
+	if !ok {
 		e.note("the chat template rewrites what was said before: prompts do not extend the ones before them (prefix_break)")
 		err := e.identify(ctx, &full)
 		return full.ids, full.ready, e.planFault(c, err)

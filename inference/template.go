@@ -233,6 +233,46 @@ func (e *Endpoint) question(ctx context.Context, route string, body []byte, out 
 	return nil
 }
 
+// behindAnswer is what follows the last answer, where the template renders the answer itself another way once something follows it (Qwen3's puts an empty
+// thought before an answer at the end alone): where the prompt and one with another answer in its place end alike. Only what came before the answer has to be
+// as it was. An answer with reasoning is no such case: a template that drops that means to.
+func (e *Endpoint) behindAnswer(ctx context.Context, c *episode.Call, w way, full rendering) (added rendering, ok bool, err error) {
+	at := c.Past.Messages - 1
+	answer := c.Messages[at]
+	if answer.ReasoningContent != nil && *answer.ReasoningContent != "" || strings.Contains(answer.Text(), thinkClose) {
+		return rendering{}, false, nil
+	}
+	before, other := *c, *c
+	before.Messages = c.Messages[:at]
+	other.Messages = slices.Clone(c.Messages)
+	said := "yes"
+	if strings.HasSuffix(answer.Text(), "s") {
+		said = "none"
+	}
+	other.Messages[at] = episode.Message{Role: episode.RoleAssistant, Content: &said}
+	history, err := e.renderPrompt(ctx, &before, w, false)
+	var refused *failure
+	if err == nil {
+		added, err = e.renderPrompt(ctx, &other, w, true)
+	}
+	switch {
+	case errors.As(err, &refused) && refused.status/100 == 4: // a template that takes no such conversation
+		return rendering{}, false, nil
+	case err != nil:
+		return rendering{}, false, err
+	}
+	if _, begins := full.since(history, rendering{}); !begins {
+		return rendering{}, false, nil
+	}
+	if full.byIDs {
+		n := min(commonEnd(full.ids, added.ids), len(full.ids)-len(history.ids))
+		return rendering{ids: full.ids[len(full.ids)-n:], byIDs: true}, n > 0, nil
+	}
+	a, b := []rune(full.text[len(history.text):]), []rune(added.text)
+	n := commonEnd(a, b)
+	return rendering{text: string(a[len(a)-n:]), inside: true}, n > 0, nil
+}
+
 // PromptIDs has the server render and tokenise the prompt of a call, as it would for a chat completion. episode.ErrUnsupported: it cannot.
 func (e *Endpoint) PromptIDs(ctx context.Context, c *episode.Call) ([]int32, error) {
 	w := wayCompletions
