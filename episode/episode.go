@@ -198,11 +198,14 @@ func (e *Episode) addTokens(r *Reply) {
 			}
 		}
 	}
-	prompt, from := r.PromptIDs, 0
+	prompt, from, breaks := r.PromptIDs, 0, len(e.Tokens.Breaks)
 	for _, s := range r.spans() {
 		to := min(from+s.Tokens, len(r.SampledIDs))
 		e.Tokens.Extend(prompt, r.SampledIDs[from:to], logprobsOf(r.Logprobs, from, to), s.Version)
 		prompt, from = nil, to
+	}
+	if len(e.Tokens.Breaks) > breaks {
+		e.Tokens.Breaks[breaks].Turn = len(e.Turns) - 1
 	}
 }
 
