@@ -107,6 +107,18 @@ func TestExactTokensOverTurns(t *testing.T) {
 	}
 }
 
+// llama-server tells no logprobs of a stop string's tokens: those are null, and all the others are what it told.
+func TestLlamaLogprobsOfAStopString(t *testing.T) {
+	e := simulatedAs(t, enginesim.Config{Speaks: enginesim.SpeaksLlama}, func(c *Config) { c.Exchange = episode.ExchangeIDs })
+	c := call("What is 12 + 30?")
+	c.Sampling = episode.Sampling{TokenIDs: true, Logprobs: true, Stop: []string{"="}}
+	r := generate(t, e, c)
+	n := len(r.SampledIDs)
+	if r.StopSeq == nil || n < 3 || len(r.Logprobs) != n || r.Logprobs[n-1].Known || !r.Logprobs[n-2].Known || len(r.Flags) > 0 {
+		t.Fatalf("%d ids, logprobs %+v, stop %s, flags %v", n, r.Logprobs, text1(r.StopSeq), r.Flags)
+	}
+}
+
 // checkRendering holds the whole sequence to what the messages say: decoded, it is the text that the server renders of them.
 func checkRendering(t *testing.T, e *Endpoint, ep *episode.Episode, tools string) {
 	t.Helper()

@@ -281,10 +281,24 @@ func llamaShape(data []byte) (*wireAnswer, error) {
 		c.StopReason = l.StopWord
 	}
 	if l.Probs != nil {
-		c.Logprobs = &wireLogprobs{Content: l.Probs}
+		c.Logprobs = &wireLogprobs{Content: untold(l.Probs, l.Tokens)}
 	}
 	w.Choices = []wireChoice{c}
 	return w, nil
+}
+
+// untold adds the tokens of a stop string, of which llama-server tells no logprobs: what it tells is the beginning. Where it is not, nothing is changed, and
+// lists of unequal length are nobody's.
+func untold(probs []wireLogprob, tokens []int32) []wireLogprob {
+	for i, p := range probs {
+		if i >= len(tokens) || p.ID == nil || *p.ID != tokens[i] {
+			return probs
+		}
+	}
+	for i := len(probs); i < len(tokens); i++ {
+		probs = append(probs, wireLogprob{ID: &tokens[i]})
+	}
+	return probs
 }
 
 // isLost reports whether the server turned out not to have a route.

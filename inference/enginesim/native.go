@@ -257,7 +257,11 @@ func (e *Engine) llamaComplete(w http.ResponseWriter, r *http.Request, body []by
 	if req.Logprobs != nil {
 		req.Probs = *req.Logprobs
 	}
-	for i := 0; req.Probs > 0 && i < len(a.ids); i++ {
+	told := len(a.ids)
+	if out.StopType == "word" {
+		told-- // those of the stop string are left out; here one token stands for them
+	}
+	for i := 0; req.Probs > 0 && i < told; i++ {
 		own, _ := a.logprob(i, 0)
 		text, raw := e.tokens.display(a.ids[i])
 		out.Probs = append(out.Probs, llamaProb{ID: a.ids[i], Token: text, Bytes: raw, Logprob: own})

@@ -68,7 +68,8 @@ func converse(t *testing.T, addr string, s episode.Sampling, caps map[string]jso
 		ep.Status, ep.Stop = episode.StatusOpen, "" // the conversation goes on whatever the answer was
 		ep.Messages = append(ep.Messages, ask(fmt.Sprintf("Q: %d+%d?\nA:", turn, turn+7)))
 	}
-	if ep.Tokens.Break != nil || len(ep.Flags) > 0 {
+	flags := slices.DeleteFunc(slices.Clone(ep.Flags), func(f string) bool { return f == episode.FlagLogprobNull && s.Stop != nil }) // of stop strings llama-server tells none
+	if ep.Tokens.Break != nil || len(flags) > 0 {
 		t.Errorf("prefix break at %v, flags %v, notes %q", ep.Tokens.Break, ep.Flags, e.Notes())
 	}
 	for i, turn := range ep.Turns {
@@ -102,8 +103,8 @@ func checkWhose(t *testing.T, turn int, r *episode.Reply) {
 		t.Errorf("turn %d: stored %d behind %d with %d logprobs, the server says %d behind %d", turn, len(r.SampledIDs), len(r.PromptIDs), len(r.Logprobs), len(ids), saw)
 	}
 	for i, p := range a.Probs {
-		if p.ID != ids[i] || !r.Logprobs[i].Known || r.Logprobs[i].Value != p.Logprob {
-			t.Errorf("turn %d: token %d is %d with %+v, the server says %+v", turn, i, ids[i], r.Logprobs[i], p)
+		if i >= len(ids) || i >= len(r.Logprobs) || p.ID != ids[i] || !r.Logprobs[i].Known || r.Logprobs[i].Value != p.Logprob {
+			t.Fatalf("turn %d: token %d is not stored as the server says: %+v", turn, i, p)
 		}
 	}
 }
