@@ -112,7 +112,7 @@ func (e *Endpoint) readIDs(ctx context.Context, w way, c *episode.Call, prompt [
 		r.TTFT = episode.Ptr(a.first)
 	}
 	e.seen(w, r, prompt)
-	if w == wayGenerate {
+	if w == wayGenerate && r.Message.Content == nil {
 		if err := e.derender(ctx, c, r); err != nil {
 			return nil, err
 		}

@@ -128,10 +128,20 @@ func (e *Endpoint) generateBody(i *idCall) ([]byte, error) {
 	for name, v := range map[string]any{"sampling_params": params, "token_ids": i.prompt, "request_id": i.id, "return_token_ids": true, "stream": e.cfg.Stream} {
 		body[name] = mustEncode(v)
 	}
+	if i.plain() {
+		body["output_mode"] = mustEncode("text")
+	}
 	if e.cfg.Stream {
 		body["stream_options"] = mustEncode(streamOptions{Usage: true})
 	}
 	return json.Marshal(body)
+}
+
+// plain reports whether the text of the answer is all of its message: nobody has to read tool calls or thinking out of it. vLLM then gives it with the ids
+// (0.32; before that it ignores the wish).
+func (i *idCall) plain() bool {
+	parser := i.ready["reasoning_parser_kwargs"]
+	return len(i.call.Tools) == 0 && (parser == nil || string(parser) == "null")
 }
 
 // completionBody says a call on the completions route; prompt is ids or a list of such. What decides how a chat is rendered has no place in it.

@@ -37,7 +37,7 @@ type said struct {
 }
 
 // converse plays turns against a real server by exact ids and holds every stored id to the server's own answer, byte for byte.
-func converse(t *testing.T, addr string, s episode.Sampling, caps map[string]json.RawMessage) *episode.Episode {
+func converse(t *testing.T, addr string, s episode.Sampling, tools string, caps map[string]json.RawMessage) *episode.Episode {
 	t.Helper()
 	e, err := inference.Open(t.Context(), inference.Config{
 		BaseURL: "http://" + addr + "/v1", AttemptTimeout: 3 * time.Minute, KeepRaw: true, Exchange: episode.ExchangeIDs, Capabilities: caps,
@@ -55,6 +55,7 @@ func converse(t *testing.T, addr string, s episode.Sampling, caps map[string]jso
 		if !ok {
 			t.Fatalf("turn %d: the episode is closed", turn)
 		}
+		c.Tools = []byte(tools)
 		r, err := e.Generate(t.Context(), &c, 0, 16)
 		if err != nil {
 			t.Fatalf("turn %d: %v", turn, err)
@@ -113,9 +114,9 @@ func checkWhose(t *testing.T, turn int, r *episode.Reply) {
 func TestExactTokensOnLlamaServer(t *testing.T) {
 	alone(t)
 	addr := llamaServer(t)
-	t.Run("cut", func(t *testing.T) { converse(t, addr, episode.Sampling{}, nil) })
+	t.Run("cut", func(t *testing.T) { converse(t, addr, episode.Sampling{}, "", nil) })
 	t.Run("stopped", func(t *testing.T) {
-		ep := converse(t, addr, episode.Sampling{Stop: []string{"\n", "<|im_end|>"}}, nil)
+		ep := converse(t, addr, episode.Sampling{Stop: []string{"\n", "<|im_end|>"}}, "", nil)
 		if text := promptText(t, addr, ep.Tokens.IDs); strings.Contains(text, "<|im_end|><|im_end|>") || strings.Count(text, "<|im_end|>") < 2*exactTurns-1 {
 			t.Errorf("the turns are not ended once each: %q", text)
 		}
@@ -129,11 +130,14 @@ func TestExactTokensOnVLLM(t *testing.T) {
 		t.Skip("vLLM is not installed; get it with: scripts/vllm.sh install (8 minutes, 6 GB)")
 	}
 	addr := vllmServer(t)
-	t.Run("generate", func(t *testing.T) { converse(t, addr, episode.Sampling{}, nil) })
+	t.Run("generate", func(t *testing.T) { converse(t, addr, episode.Sampling{}, "", nil) })
 	t.Run("completions", func(t *testing.T) {
-		converse(t, addr, episode.Sampling{}, map[string]json.RawMessage{"generate": json.RawMessage(`""`)})
+		converse(t, addr, episode.Sampling{}, "", map[string]json.RawMessage{"generate": json.RawMessage(`""`)})
 	})
-	t.Run("generate, stopped", func(t *testing.T) { converse(t, addr, episode.Sampling{Stop: []string{"e", "a"}}, nil) })
+	t.Run("generate, stopped", func(t *testing.T) { converse(t, addr, episode.Sampling{Stop: []string{"e", "a"}}, "", nil) })
+	t.Run("generate, with tools", func(t *testing.T) {
+		converse(t, addr, episode.Sampling{}, `[{"type":"function","function":{"name":"calculator","parameters":{"type":"object","properties":{"expression":{"type":"string"}}}}}]`, nil)
+	})
 }
 
 // vllmServer starts a real vLLM with the tiny model on a free port; it is stopped when the test ends.
