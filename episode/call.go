@@ -18,6 +18,7 @@ type Call struct {
 	Tools     json.RawMessage // OpenAI tool definitions; nil = none
 	Sampling  Sampling
 	Request   *Request // goes out as it is in the place of all above; nil = none
+	Past      *Past    // exact ids to go on from; nil = there are none: the server renders Messages
 
 	PromptTokens int  // length of the rendered prompt, tokens; an estimate unless PromptExact
 	PromptExact  bool // the server counted PromptTokens
@@ -56,6 +57,7 @@ type Reply struct {
 	Logprobs   []Logprob // one per sampled token when given, else nil
 	Version    *int32    // weight version the server named
 	Spans      []Span    // of an answer that was cut and gone on with: the version of each part; nil = Version is that of all
+	Exchange   Exchange  // how prompt and answer went; "" = not told
 	Usage      Usage
 
 	Answer *Answer // to Call.Request: all there is, besides Usage; nil without one
@@ -76,6 +78,26 @@ const (
 	FinishAbort     = "abort"
 	FinishOther     = "other"
 )
+
+// Exchange is what went between client and server, which decides how exact the record of a turn is.
+type Exchange string
+
+// Kinds of exchange, the most exact first.
+const (
+	ExchangeIDs  Exchange = "ids"  // token ids went in and came out
+	ExchangeChat Exchange = "chat" // messages went in, the server rendered them, and the sampled ids came out
+	ExchangeText Exchange = "text" // messages went in and only text came out: what the tokens were is not known
+)
+
+// Past is a conversation as token ids: what the server saw in the last call and what it sampled. It is immutable.
+type Past struct {
+	IDs      []int32
+	Messages int     // how many of the call's messages the ids stand for; the last of these is the answer
+	Finish   string  // of the answer, normalised
+	Stop     *string // the stop string or token that ended it, where the server named it
+	Endpoint string  // who answered, and as which model: to another model they mean nothing
+	Model    string
+}
 
 // Usage is the server's own count. nil = the server did not say; never a guess.
 type Usage struct {
@@ -101,4 +123,5 @@ type Turn struct {
 	Class                                        int16         // bucket of the call's length: prompt + answer
 	VersionStart, VersionEnd                     *int32
 	Hedged                                       bool
+	Exchange                                     Exchange
 }

@@ -75,6 +75,7 @@ type Episode struct {
 	Messages  []Message // prompt, then everything said since
 	NumPrompt int       // how many of Messages are the prompt
 	Tokens    Tokens
+	past      *Past // the last call, where all its ids are known: what the next one goes on from
 	Turns     []Turn
 	Actions   []ActionRecord
 	Submitted *string
@@ -146,7 +147,7 @@ func (e *Episode) NextCall() (Call, bool) {
 	return Call{
 		ID: e.ID + "/" + strconv.Itoa(turn), Episode: e.ID, Group: e.GroupID, GroupSize: e.GroupSize,
 		Cell: Cell{DataSource: e.Task.DataSource, Turn: turn}, Turn: turn,
-		Messages: msgs, Sampling: e.Sampling, Request: e.Task.Request, Want: want,
+		Messages: msgs, Sampling: e.Sampling, Request: e.Task.Request, Past: e.past, Want: want,
 	}, true
 }
 
@@ -177,6 +178,10 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 }
 
 func (e *Episode) addTokens(r *Reply) {
+	e.past = nil
+	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
+		e.past = &Past{IDs: slices.Concat(r.PromptIDs, r.SampledIDs), Messages: len(e.Messages), Finish: r.Finish, Stop: r.StopSeq, Endpoint: r.Endpoint, Model: r.Model}
+	}
 	if r.SampledIDs == nil {
 		if e.Sampling.TokenIDs {
 			e.Flag(FlagTokenIDsMissing)
@@ -193,11 +198,14 @@ func (e *Episode) addTokens(r *Reply) {
 			}
 		}
 	}
-	prompt, from := r.PromptIDs, 0
+	prompt, from, breaks := r.PromptIDs, 0, len(e.Tokens.Breaks)
 	for _, s := range r.spans() {
 		to := min(from+s.Tokens, len(r.SampledIDs))
 		e.Tokens.Extend(prompt, r.SampledIDs[from:to], logprobsOf(r.Logprobs, from, to), s.Version)
 		prompt, from = nil, to
+	}
+	if len(e.Tokens.Breaks) > breaks {
+		e.Tokens.Breaks[breaks].Turn = len(e.Turns) - 1
 	}
 }
 

@@ -1,5 +1,7 @@
 package episode
 
+import "slices"
+
 // Tokens is the token sequence of one branch: what the server saw and sampled, never re-encoded text. All slices have
 // one length.
 type Tokens struct {
@@ -11,6 +13,15 @@ type Tokens struct {
 	PromptLen int
 	// Break is the first index at which a turn's prompt did not extend the turn before it; nil = it always did.
 	Break *int32
+	// Breaks is what each break took out of the sequence, in order: with it every call's prompt and answer can be had back.
+	Breaks []Broken
+}
+
+// Broken is the end of a sequence that the prompt of a later call did not go on from.
+type Broken struct {
+	Turn int // whose prompt broke it
+	At   int // index in the sequence from which on the prompt was another
+	Tokens
 }
 
 // UnknownVersion marks an id whose weight version the server did not name.
@@ -33,7 +44,7 @@ func (t *Tokens) Sampled() int {
 // The prompt should begin with the whole sequence so far. Where it does not (a chat template that drops old thinking, text
 // that tokenises another way), the sequence is cut to the common prefix and goes on as the server saw it, and the first
 // such index is kept in Break: the sequence always is what the last call really saw, and the mask covers only ids sampled
-// at that place.
+// at that place. What is cut off is kept in Breaks.
 func (t *Tokens) Extend(prompt, sampled []int32, logprobs []Logprob, version *int32) {
 	if prompt != nil {
 		k := commonPrefix(t.IDs, prompt)
@@ -41,6 +52,9 @@ func (t *Tokens) Extend(prompt, sampled []int32, logprobs []Logprob, version *in
 			if t.Break == nil {
 				t.Break = Ptr(int32(k))
 			}
+			t.Breaks = append(t.Breaks, Broken{At: k, Tokens: Tokens{
+				IDs: slices.Clone(t.IDs[k:]), Mask: slices.Clone(t.Mask[k:]), Logprobs: slices.Clone(t.Logprobs[k:]), Versions: slices.Clone(t.Versions[k:]),
+			}})
 			t.cut(k)
 		}
 		for _, id := range prompt[k:] {

@@ -121,6 +121,7 @@ type Capabilities struct {
 	ChatPromptIDs    Fact[bool]   `json:"chat-prompt-ids" title:"chat gives the prompt's ids"` //
 
 	Logprobs       Fact[bool]     `json:"logprobs" title:"logprobs of sampled tokens"` // in chat answers
+	LogprobsMode   Fact[string]   `json:"logprobs-mode" title:"logprobs are"`          // raw = of the model's own distribution; processed = after temperature and the like
 	N              Fact[bool]     `json:"n" title:"n > 1"`
 	ListPrompts    Fact[bool]     `json:"list-prompts" title:"lists of prompts"` // in one completions request
 	Usage          Fact[bool]     `json:"usage" title:"token counts"`

@@ -31,6 +31,7 @@ func (c *Capabilities) claimVLLM(from string) {
 	for _, f := range []*Fact[bool]{&c.TokenIDsIn, &c.PromptKept, &c.TokenIDsOut, &c.ChatTokenIDs, &c.ChatPromptIDs, &c.Logprobs, &c.N, &c.ListPrompts, &c.Usage, &c.PrefixRetained} {
 		usually(f, true, from)
 	}
+	usually(&c.LogprobsMode, "raw", from+", without --logprobs-mode")
 	usually(&c.WeightVersion, false, from)
 	usually(&c.UnknownFields, Ignores, from)
 	usually(&c.Priority, LowFirst, from+", with --scheduling-policy priority")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,10 @@ type Config struct {
 	// AttemptTimeout does. Default 0: no bound.
 	IdleTimeout time.Duration
 
+	// Exchange is how calls and answers go. Default "": by messages and, from the second call of an episode on, by exact token ids where the server
+	// can. ExchangeIDs sends ids from the first call on and refuses a call that cannot go so; ExchangeChat always sends messages. Only calls
+	// that ask for token ids go by them.
+	Exchange episode.Exchange
 	// Stream asks for answers in pieces, which gives a time to first token and costs several times the client CPU. Off
 	// for a call whose token ids or logprobs the server gives only in a whole answer. Default false.
 	Stream bool
@@ -98,6 +103,9 @@ func (c Config) Validate() error {
 		if d < 0 {
 			add("%s is %v; expected 0 (the default) or more", name, d)
 		}
+	}
+	if !slices.Contains([]episode.Exchange{"", episode.ExchangeIDs, episode.ExchangeChat}, c.Exchange) {
+		add("Exchange is %q; expected %q, %q or nothing", c.Exchange, episode.ExchangeIDs, episode.ExchangeChat)
 	}
 	if strings.ContainsAny(c.APIKey, "\r\n\x00") {
 		add("the API key holds a line break; check how its environment variable was set")

@@ -14,6 +14,12 @@ import (
 // simulated serves an engine and connects to it.
 func simulated(t *testing.T, cfg enginesim.Config) *Endpoint {
 	t.Helper()
+	return simulatedAs(t, cfg, nil)
+}
+
+// simulatedAs connects with the configuration changed by edit.
+func simulatedAs(t *testing.T, cfg enginesim.Config, edit func(*Config)) *Endpoint {
+	t.Helper()
 	engine, err := enginesim.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +29,11 @@ func simulated(t *testing.T, cfg enginesim.Config) *Endpoint {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
-	e, err := Open(context.Background(), Config{BaseURL: "http://" + server.Addr()})
+	client := Config{BaseURL: "http://" + server.Addr()}
+	if edit != nil {
+		edit(&client)
+	}
+	e, err := Open(context.Background(), client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (e *Endpoint) tokenizePrompt(ctx context.Context, c *episode.Call) (n int, 
 	if e.noTokenize.Load() || e.facts.kind == KindOllama {
 		return 0, nil, episode.ErrUnsupported
 	}
-	body, err := e.templateBody(c)
+	body, err := e.templateBody(c, true)
 	if err != nil {
 		return 0, nil, fmt.Errorf("count the prompt of %s: %w", c.ID, err)
 	}
@@ -54,7 +54,7 @@ var templateFields = [...]string{
 }
 
 // templateBody is the part of the request that decides the prompt.
-func (e *Endpoint) templateBody(c *episode.Call) ([]byte, error) {
+func (e *Endpoint) templateBody(c *episode.Call, generate bool) ([]byte, error) {
 	extra, err := mergeExtra(e.cfg.ExtraBody, c.Sampling.Extra)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (e *Endpoint) templateBody(c *episode.Call) ([]byte, error) {
 	if len(c.Tools) > 0 {
 		b.add("tools", c.Tools)
 	}
-	b.add("add_generation_prompt", true)
+	b.add("add_generation_prompt", generate)
 	return b.close()
 }
 

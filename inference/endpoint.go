@@ -2,6 +2,7 @@ package inference
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,10 @@ type Endpoint struct {
 	caps       atomic.Pointer[Capabilities] // replaced by Probe, Recheck and Adopt
 	noTokenize atomic.Bool                  // the server has no way to count a prompt
 
-	mu    sync.Mutex // guards notes, and is held while the dialect is replaced
-	notes []string
+	mu       sync.Mutex // guards what follows, and is held while the dialect is replaced
+	notes    []string
+	lost     map[string]bool      // routes that the server turned out not to have
+	closings map[string]rendering // what its template puts behind an answer
 }
 
 var (
@@ -115,6 +118,31 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 	if c.Request != nil {
 		return e.pass(ctx, c, attempt)
 	}
+	ids := &sendings{call: c, attempt: attempt}
+	r, err := e.answerTo(ctx, c, maxTokens, ids)
+	if err != nil || r.Finish != episode.FinishAbort {
+		return r, err
+	}
+	return e.goOn(ctx, c, r, maxTokens, ids)
+}
+
+// answerTo makes the call by token ids where it has some to go on from and the server a way to take them, else by messages.
+func (e *Endpoint) answerTo(ctx context.Context, c *episode.Call, maxTokens int, ids *sendings) (*episode.Reply, error) {
+	if e.byIDs(c) {
+		r, err := e.generateIDs(ctx, c, maxTokens, ids)
+		switch {
+		case !errors.Is(err, errNoWay):
+			return r, err
+		case e.cfg.Exchange == episode.ExchangeIDs:
+			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("exact token ids were asked for: %w", err)})
+		}
+		e.note("later turns go as messages, not as exact token ids: the server has no way to go on from ids with such calls")
+	}
+	return e.generateChat(ctx, c, maxTokens, ids)
+}
+
+// generateChat makes the call by messages.
+func (e *Endpoint) generateChat(ctx context.Context, c *episode.Call, maxTokens int, ids *sendings) (*episode.Reply, error) {
 	for again := 0; ; again++ {
 		d := e.dialect.Load()
 		body, err := render(c, maxTokens, e.cfg, e.facts, *d)
@@ -122,7 +150,7 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
-		a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, again), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c),
+		a, service, f := e.attempt(ctx, sending{id: ids.next(), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c),
 			keep: e.cfg.KeepRaw}, e.cfg.limits(c.PromptTokens, maxTokens))
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body) {
@@ -137,7 +165,9 @@ func (e *Endpoint) Generate(ctx context.Context, c *episode.Call, attempt int, m
 // sending is one request as it goes out.
 type sending struct {
 	id, session string
-	route       string // behind the version
+	route       string                            // behind the version
+	to          string                            // the whole address, in the place of route
+	shape       func([]byte) (*wireAnswer, error) // reads an answer that has a form of its own; nil = OpenAI's
 	body        []byte
 	close       bool // the connection is not to be used again
 	timed       bool // note when each token of a stream comes
@@ -209,15 +239,23 @@ func (e *Endpoint) finish(ctx context.Context, c *episode.Call, a *answer, maxTo
 	if c.Sampling.TokenIDs {
 		e.completeIDs(ctx, c, a, r)
 	}
+	r.Exchange = episode.ExchangeText
+	if r.SampledIDs != nil {
+		r.Exchange = episode.ExchangeChat
+	}
+	if r.Finish == episode.FinishAbort && !e.canGoOn(c, r) {
+		return nil, e.fault(aborted(r, a))
+	}
 	return r, nil
 }
 
-// accept takes what was made of an answer as this endpoint's, unless it could not be read (err) or the server broke it off.
+// accept takes what was made of an answer as this endpoint's, unless it could not be read (err) or ended with an error. One that
+// was aborted may be gone on with: that is for the caller to see to.
 func (e *Endpoint) accept(a *answer, r *episode.Reply, err error, service time.Duration) error {
 	switch {
 	case err != nil:
 		return e.failed(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{err}, answer: a})
-	case r.Finish == episode.FinishAbort || r.RawEnd == "error":
+	case r.RawEnd == "error":
 		return e.fault(aborted(r, a))
 	}
 	r.Endpoint, r.Service = e.cfg.Name, service
@@ -246,7 +284,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 	f := &failure{}
 	var connected atomic.Bool // the transport may call the hook after RoundTrip gave up
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, e.address.api+out.route, out.body)
+	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, cmp.Or(out.to, e.address.api+out.route), out.body)
 	if err != nil {
 		f.err = err
 		return nil, 0, f
@@ -265,7 +303,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 	}
 	defer resp.Body.Close()
 	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
-	f.answer = &answer{timed: out.timed, wantWhole: out.whole}
+	f.answer = &answer{timed: out.timed, wantWhole: out.whole, shape: out.shape}
 	if out.keep {
 		k := &keeper{r: resp.Body, most: maxRawBytes}
 		resp.Body = struct {

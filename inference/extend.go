@@ -19,16 +19,34 @@ var _ episode.Extender = (*Endpoint)(nil)
 
 // Extend goes on with an answer from its token ids. See episode.Extender.
 func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.Reply, attempt int, maxTokens int) (*episode.Reply, error) {
+	whole, more, err := e.extend(ctx, c, soFar, requestID(c, attempt, 0), maxTokens)
+	if err == nil && whole.Finish == episode.FinishAbort {
+		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassAborted, Retry: true, Partial: more.Message.Sendable().Text(), Wasted: len(more.SampledIDs), Raw: more.Raw,
+			Cause: fmt.Errorf("the server ended the answer with finish_reason %q", more.RawEnd)})
+	}
+	return whole, err
+}
+
+// extend is one request that goes on with an answer; it may bring a part of the rest and end with an abort. more is what came by itself.
+func (e *Endpoint) extend(ctx context.Context, c *episode.Call, soFar *episode.Reply, id string, maxTokens int) (whole, more *episode.Reply, err error) {
 	prompt := slices.Concat(soFar.PromptIDs, soFar.SampledIDs)
-	a, service, err := e.complete(ctx, c, attempt, prompt, e.cfg.limits(len(prompt), maxTokens), maxTokens)
+	began := time.Now()
+	a, err := e.send(ctx, e.extendingWay(), &idCall{call: c, prompt: prompt, id: id, limit: maxTokens})
+	if errors.Is(err, errNoWay) {
+		return nil, nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassNotFound, Cause: err})
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	more, err := e.extension(a, c, prompt, maxTokens)
-	if err := e.accept(a, more, err, service); err != nil {
-		return nil, err
+	more, err = e.extension(a, c, prompt, maxTokens)
+	if err := e.accept(a, more, err, time.Since(began)); err != nil {
+		return nil, nil, err
 	}
-	return e.grown(ctx, soFar, more), nil
+	if more.Finish == episode.FinishAbort && len(more.SampledIDs) == 0 {
+		return nil, nil, e.fault(aborted(more, a))
+	}
+	more.Exchange = soFar.Exchange
+	return e.grown(ctx, soFar, more), more, nil
 }
 
 // grown is an answer as far as it has come: what there was, and what came. Thinking is taken out of the whole text: its tags may lie in
@@ -52,40 +70,64 @@ func untouched(r *episode.Reply) *episode.Reply {
 	return &u
 }
 
-// complete asks the completions route to go on from a prompt, or from each of a list; the error is a fault.
-func (e *Endpoint) complete(ctx context.Context, c *episode.Call, attempt int, prompt any, l limits, maxTokens int) (*answer, time.Duration, error) {
-	body, err := e.renderExtension(c, prompt, maxTokens)
-	if err != nil {
-		return nil, 0, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
+// extendingWay is the way by which an answer is gone on with.
+func (e *Endpoint) extendingWay() way {
+	switch e.facts.kind {
+	case KindSGLang:
+		return waySGLang
+	case KindLlama:
+		return wayLlama
 	}
-	a, service, f := e.attempt(ctx, sending{id: requestID(c, attempt, 0), session: c.Episode, route: "/completions", body: body, keep: e.cfg.KeepRaw}, l)
-	if f != nil {
-		return nil, 0, e.failed(*f)
-	}
-	return a, service, nil
+	return wayCompletions
 }
 
-// renderExtension is the body of the request; prompt is ids or a list of such. What decides how a chat is rendered has no place in it.
-func (e *Endpoint) renderExtension(c *episode.Call, prompt any, maxTokens int) ([]byte, error) {
-	extra, err := mergeExtra(e.cfg.ExtraBody, c.Sampling.Extra)
-	if err != nil {
-		return nil, err
+// canGoOn reports whether an answer that the server broke off can be gone on with, and is then what it would have been: with a seed the draws would
+// begin anew, and out of an answer in two parts somebody has to read the tool calls.
+func (e *Endpoint) canGoOn(c *episode.Call, r *episode.Reply) bool {
+	plain := *c
+	plain.Tools = nil
+	read := r.Extensible() && len(c.Tools) == 0
+	return len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 && c.Sampling.TokenIDs && c.Sampling.Seed == nil &&
+		e.carries(e.extendingWay(), &plain) && (read || e.derenders())
+}
+
+// derenders reports whether the server may read messages out of token ids.
+func (e *Endpoint) derenders() bool {
+	return (e.facts.kind == KindVLLM || e.facts.kind == KindSim) && !e.isLost(string(wayGenerate))
+}
+
+// goOn has the rest of an answer made that the server broke off, as it does when its weights change: what came is progress, not a fault.
+func (e *Endpoint) goOn(ctx context.Context, c *episode.Call, r *episode.Reply, maxTokens int, ids *sendings) (*episode.Reply, error) {
+	part := func(f *episode.Fault) *episode.Fault {
+		f.Partial, f.Wasted = r.Message.Sendable().Text()+f.Partial, f.Wasted+len(r.SampledIDs)
+		return f
 	}
-	for _, name := range templateFields {
-		delete(extra, name)
+	for r.Finish == episode.FinishAbort {
+		left := maxTokens - len(r.SampledIDs)
+		if maxTokens > 0 && left <= 0 {
+			r.Finish = episode.FinishLength
+			return r, nil
+		}
+		whole, _, err := e.extend(ctx, c, r, ids.next(), max(0, left))
+		if err != nil {
+			return nil, part(episode.AsFault(episode.StageModel, err))
+		}
+		if len(c.Tools) > 0 || r.Message.ReasoningContent != nil && r.Message.Tagged == nil {
+			err := e.derender(ctx, c, whole)
+			if errors.Is(err, errNoWay) {
+				err = e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassAborted, Retry: true, Cause: fmt.Errorf("the server ended the answer: %w", err)})
+			}
+			if err != nil {
+				return nil, part(episode.AsFault(episode.StageModel, err))
+			}
+		}
+		if slices.ContainsFunc(c.Sampling.Stop, func(s string) bool { return strings.Contains(whole.Message.Sendable().Text(), s) }) {
+			return nil, part(e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassAborted, Retry: true,
+				Cause: errors.New("the server ended the answer inside a stop string")}))
+		}
+		r = whole
 	}
-	b := newBody(extra)
-	b.add("model", e.facts.model)
-	b.add("prompt", prompt)
-	if maxTokens > 0 {
-		b.add(fieldMaxTokens, maxTokens)
-	}
-	addSampling(b, &c.Sampling)
-	if c.Sampling.Logprobs {
-		b.add("logprobs", 1) // a number here: so many alternatives beside the token's own
-	}
-	b.add("return_token_ids", true)
-	return b.close()
+	return r, nil
 }
 
 // extension checks that the answer goes on from the prompt, token by token.
@@ -97,9 +139,9 @@ func (e *Endpoint) extension(a *answer, c *episode.Call, prompt []int32, maxToke
 	case r.SampledIDs == nil:
 		return nil, errNoIDs
 	case r.PromptIDs != nil && !slices.Equal(r.PromptIDs, prompt):
-		return nil, fmt.Errorf("the completions route was given %d token ids and says it saw %d others", len(prompt), len(r.PromptIDs))
+		return nil, fmt.Errorf("the server was given %d token ids and says it saw %d others", len(prompt), len(r.PromptIDs))
 	case r.Usage.Prompt != nil && int(*r.Usage.Prompt) != len(prompt):
-		return nil, fmt.Errorf("the completions route was given %d token ids and counts %d", len(prompt), *r.Usage.Prompt)
+		return nil, fmt.Errorf("the server was given %d token ids and counts %d", len(prompt), *r.Usage.Prompt)
 	}
 	return r, nil
 }
@@ -136,11 +178,12 @@ func (e *Endpoint) detokenize(ctx context.Context, ids []int32) (string, error) 
 	var out struct {
 		Prompt  *string `json:"prompt"`  // vLLM
 		Content *string `json:"content"` // llama-server
+		Text    *string `json:"text"`    // SGLang
 	}
 	if err := e.post(ctx, "/detokenize", body, &out); err != nil {
 		return "", err
 	}
-	for _, s := range []*string{out.Prompt, out.Content} {
+	for _, s := range []*string{out.Prompt, out.Content, out.Text} {
 		if s != nil {
 			return *s, nil
 		}

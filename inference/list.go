@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,14 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 			longest = max(longest, len(prompts[len(prompts)-1]))
 		}
 	}
-	a, service, err := e.complete(ctx, rows[0].Call, rows[0].Attempt, prompts, e.cfg.limits(longest, maxTokens), maxTokens)
+	c := rows[0].Call
+	body, err := e.completionBody(c, prompts, maxTokens, false)
 	if err != nil {
-		return nil, err
+		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
+	}
+	a, service, f := e.attempt(ctx, sending{id: requestID(c, rows[0].Attempt, 0), session: c.Episode, route: "/completions", body: body}, e.cfg.limits(longest, maxTokens))
+	if f != nil {
+		return nil, e.failed(*f)
 	}
 	replies, n := make([]*episode.Reply, len(rows)), 0
 	for i, so := range begun {
@@ -47,6 +53,10 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 		if err := e.accept(a, more, err, service); err != nil {
 			return nil, err
 		}
+		if more.Finish == episode.FinishAbort {
+			return nil, e.fault(aborted(more, a))
+		}
+		more.Exchange = cmp.Or(so.Exchange, episode.ExchangeIDs)
 		replies[i] = e.grown(ctx, so, more)
 	}
 	return replies, nil

@@ -55,7 +55,7 @@ func TestProbeSeesEverySwitch(t *testing.T) {
 	plain := map[string]fact{
 		"kind": {"tranche-sim", Proved, "owned_by"}, "version": {enginesim.Version, Proved, "GET /version"}, "model": {"sim", Proved, "GET /v1/models"},
 		"context-tokens": {"8192", Proved, "max_model_len"}, "kv-tokens": {"65536", Proved, "cache_config_info"}, "block-tokens": {"16", Proved, "cache_config_info"},
-		"tokenize-messages": {"/tokenize", Proved, "POST /tokenize: tokens"}, "generate": {"none", Proved, "HTTP 404"}, "render": {"none", Proved, "HTTP 404"},
+		"tokenize-messages": {"/tokenize", Proved, "POST /tokenize: tokens"}, "generate": {"/inference/v1/generate", Proved, "token_ids"}, "render": {"/v1/chat/completions/render", Proved, "token_ids"},
 		"token-ids-in": {"yes", Proved, "prompt_token_ids"}, "prompt-kept": {"yes", Proved, "prompt_token_ids"}, "token-ids-out": {"yes", Proved, "POST /v1/completions: token_ids"},
 		"chat-token-ids": {"yes", Proved, "token_ids"}, "chat-prompt-ids": {"yes", Proved, "prompt_token_ids"}, "logprobs": {"yes", Proved, "logprobs"},
 		"n": {"yes", Proved, "n = 2 gave 2"}, "list-prompts": {"yes", Proved, "4 of 4 choices"}, "usage": {"yes", Proved, "usage"},
@@ -72,6 +72,12 @@ func TestProbeSeesEverySwitch(t *testing.T) {
 			"chat-token-ids": {"no", Proved, "refuses"}, "token-ids-out": {"no", Proved, "refuses"}, "token-ids-in": {"yes", Proved, "usage counts"}, "prompt-kept": {"yes", Proved, "usage counts"},
 			"list-prompts": {"yes", Proved, "4 of 4"}, "overflow": {"HTTP 400, recognised, names the limit 8192", Proved, ""}, "prefix-retained": {"yes", Proved, ""},
 		}},
+		"NoScaleOut": {enginesim.Config{NoScaleOut: true}, map[string]fact{
+			"generate": {"none", Proved, "HTTP 403"}, "render": {"none", Proved, "HTTP 403"}, "tokenize-messages": {"/tokenize", Proved, ""}, "token-ids-in": {"yes", Proved, ""}}},
+		"Speaks sglang": {enginesim.Config{Speaks: enginesim.SpeaksSGLang}, map[string]fact{
+			"kind": {"sglang", Proved, "owned_by"}, "generate": {"/generate", Proved, "output_ids"}, "chat-token-ids": {"yes", Proved, ""}, "chat-prompt-ids": {"yes", Proved, ""}}},
+		"Speaks llama-server": {enginesim.Config{Speaks: enginesim.SpeaksLlama}, map[string]fact{
+			"kind": {"llama-server", Proved, "owned_by"}, "generate": {"/completion", Proved, "tokens"}, "render": {"/apply-template", Proved, ""}, "tokenize-text": {"/tokenize", Proved, ""}}},
 		"HideCached": {enginesim.Config{HideCached: true}, map[string]fact{
 			"cached-tokens": {"no", Proved, "no answer held any"}, "prefix-retained": {"yes", Proved, "GET /metrics"}, "usage": {"yes", Proved, ""},
 		}},

@@ -28,6 +28,7 @@ type answer struct {
 	raw       *episode.Raw    // nil = not kept
 	ended     bool            // the stream's end marker came
 	first     time.Duration   // dispatch to the first piece of the answer itself; 0 = none yet
+	shape     func([]byte) (*wireAnswer, error)
 	timed     bool            // stamps are wanted
 	stamps    []time.Duration // of each token id, since dispatch
 	room      scanRoom        // for the pieces of a stream
@@ -42,6 +43,7 @@ type choice struct {
 	stop                        *string
 	promptIDs                   []int32 // nil = not given with the choice
 	ids                         []int32 // nil = not given
+	weights                     []wireWeights
 	logprobs                    []episode.Logprob
 	logprobIDs                  []int32 // ids that came with the logprobs; as long as logprobs or nil
 }
@@ -154,15 +156,43 @@ func missing(p **int32, v *count) {
 	}
 }
 
-// takeVersion keeps a weight version that is a number; servers that were never updated name it "default".
+// takeVersion keeps a weight version, where it is one.
 func (a *answer) takeVersion(raw json.RawMessage) {
+	if v := versionOf(raw); v != nil {
+		a.version = v
+	}
+}
+
+// versionOf is a weight version that is a number; servers that were never updated name it "default".
+func versionOf(raw json.RawMessage) *int32 {
 	s := scalar(raw)
 	if s == nil {
-		return
+		return nil
 	}
 	if n, err := strconv.ParseInt(*s, 10, 32); err == nil {
-		a.version = episode.Ptr(int32(n))
+		return episode.Ptr(int32(n))
 	}
+	return nil
+}
+
+// spans are the weight versions of the ids, which they cover whole; nil where none were told, or not in order.
+func (c *choice) spans() []episode.Span {
+	var list []episode.Span
+	to := 0
+	for _, w := range c.weights {
+		if w.Start < to || w.End < w.Start || w.End > len(c.ids) {
+			return nil
+		}
+		if w.Start > to {
+			list = append(list, episode.Span{Tokens: w.Start - to})
+		}
+		list = append(list, episode.Span{Tokens: w.End - w.Start, Version: versionOf(w.Version)})
+		to = w.End
+	}
+	if to < len(c.ids) && list != nil {
+		list = append(list, episode.Span{Tokens: len(c.ids) - to})
+	}
+	return list
 }
 
 func (c *choice) take(w *wireChoice) {
@@ -186,6 +216,9 @@ func (c *choice) take(w *wireChoice) {
 	}
 	if w.TokenIDs != nil {
 		c.ids = append(notNil(c.ids), w.TokenIDs...)
+	}
+	if w.Weights != nil { // of the whole answer, in the last piece of a stream
+		c.weights = w.Weights
 	}
 	if w.Logprobs != nil {
 		c.takeLogprobs(w.Logprobs)
@@ -414,6 +447,9 @@ func (a *answer) replyOf(c *choice, asked episode.Sampling, maxTokens int) *epis
 	}
 	if r.PromptIDs == nil {
 		r.PromptIDs = a.promptIDs
+	}
+	if spans := c.spans(); spans != nil {
+		r.Spans, r.Version = spans, spans[len(spans)-1].Version
 	}
 	if c.cutBy(maxTokens, r.Usage.Completion) {
 		r.Finish = episode.FinishLength

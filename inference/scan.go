@@ -514,6 +514,8 @@ func (s *scan) choice(w *wireChoice) bool {
 			ok = once(&seen, 11) && s.slowly(&w.MetaInfo)
 		case "error":
 			ok = once(&seen, 12) && s.raw(&w.Error)
+		case "weight_versions":
+			ok = once(&seen, 13) && s.slowly(&w.Weights)
 		default:
 			ok = s.other(key)
 		}

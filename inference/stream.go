@@ -94,27 +94,37 @@ func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 		a.ended = true
 		return nil, nil
 	}
-	var wire wireAnswer
-	if !scanAnswer(data, &wire, &a.room) {
-		wire = wireAnswer{}
-		if err := decode(data, &wire); err != nil {
-			return nil, err
-		}
+	wire, err := a.read(data)
+	if err != nil {
+		return nil, err
 	}
 	if isError(wire.Error) {
 		return bytes.Clone(data), nil
 	}
 	for _, c := range wire.Choices {
 		if isError(c.Error) {
-			a.take(&wire)
+			a.take(wire)
 			return []byte(`{"error":` + string(c.Error) + `}`), nil
 		}
 	}
-	if isFlatError(data, &wire) {
+	if isFlatError(data, wire) {
 		return bytes.Clone(data), nil
 	}
-	a.take(&wire)
+	a.take(wire)
 	return nil, nil
+}
+
+// read takes data for what it is: an answer of the route's own form, or of OpenAI's.
+func (a *answer) read(data []byte) (*wireAnswer, error) {
+	if a.shape != nil {
+		return a.shape(data)
+	}
+	wire := &wireAnswer{}
+	if scanAnswer(data, wire, &a.room) {
+		return wire, nil
+	}
+	wire = &wireAnswer{}
+	return wire, decode(data, wire)
 }
 
 // isFlatError recognises an error event without an error object: {"code":…,"message":…}.

@@ -58,11 +58,19 @@ type wireChoice struct {
 	StopReason     json.RawMessage  `json:"stop_reason"`  // vLLM: string or token id
 	MatchedStop    json.RawMessage  `json:"matched_stop"` // SGLang: the same
 	TokenIDs       []int32          `json:"token_ids"`
+	Weights        []wireWeights    `json:"weight_versions"`  // vLLM's generate route
 	PromptTokenIDs []int32          `json:"prompt_token_ids"` // SGLang and legacy completions: in the choice
 	Logprobs       *wireLogprobs    `json:"logprobs"`
 	MetaInfo       *wireMeta        `json:"meta_info"`
 	Usage          aside[wireUsage] `json:"usage"` // some servers put it here
 	Error          json.RawMessage  `json:"error"` // OpenRouter: the provider behind it failed
+}
+
+// wireWeights says that the sampled tokens [Start, End) are of one weight version.
+type wireWeights struct {
+	Version json.RawMessage `json:"version"`
+	Start   int             `json:"start"`
+	End     int             `json:"end"`
 }
 
 type wireMessage struct {

@@ -479,7 +479,7 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
 		Queue: began.Sub(p.offered) - p.failed - p.served, TTFT: r.TTFT, Service: service,
-		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged,
+		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged, Exchange: r.Exchange,
 	}
 }
 

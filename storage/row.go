@@ -25,6 +25,7 @@ func RowOf(e *episode.Episode) Row {
 	r.setTask(e.Task, &fix)
 	r.setMessages(e, &fix)
 	r.setTokens(&e.Tokens)
+	r.setBreaks(e.Tokens.Breaks)
 	r.setTurns(e, &fix)
 	r.setActions(e.Actions, &fix)
 	r.setVerdict(e.Verdict, &fix)
@@ -95,6 +96,19 @@ func (r *Row) setTokens(t *episode.Tokens) {
 	r.PrefixBreak = clone(t.Break)
 }
 
+// setBreaks leaves the list null where no prompt broke the sequence. A logprob that is no finite number is null here: the row's own text is JSON.
+func (r *Row) setBreaks(breaks []episode.Broken) {
+	for _, b := range breaks {
+		out := Broken{Turn: int16(b.Turn), At: int32(b.At), TokenIDs: fresh(b.IDs), LossMask: fresh(b.Mask), Versions: fresh(b.Versions), Logprobs: make([]*float32, len(b.Logprobs))}
+		for i, lp := range b.Logprobs {
+			if v := float64(lp.Value); lp.Known && !math.IsInf(v, 0) && !math.IsNaN(v) {
+				out.Logprobs[i] = episode.Ptr(lp.Value)
+			}
+		}
+		r.Breaks = append(r.Breaks, out)
+	}
+}
+
 func (r *Row) setTurns(e *episode.Episode, fix *repairer) {
 	r.Turns = make([]Turn, len(e.Turns))
 	for i, t := range e.Turns {
@@ -103,7 +117,7 @@ func (r *Row) setTurns(e *episode.Episode, fix *repairer) {
 			FinishReason: fix.some(t.Finish), StopReason: fix.opt(t.StopSeq), Endpoint: fix.some(t.Endpoint),
 			QueueMS: millis(t.Queue), TTFTMS: optMillis(t.TTFT), ServiceMS: millis(t.Service),
 			Retries: t.Retries, Class: t.Class,
-			VersionStart: clone(t.VersionStart), VersionEnd: clone(t.VersionEnd), Hedged: t.Hedged,
+			VersionStart: clone(t.VersionStart), VersionEnd: clone(t.VersionEnd), Hedged: t.Hedged, Exchange: fix.some(string(t.Exchange)),
 		}
 	}
 	r.NumTurns = int32(len(e.Turns))
@@ -346,6 +360,11 @@ func (r *Row) check() error {
 		return fmt.Errorf("episode %s: %d token ids, %d mask, %d logprobs, %d versions: the lengths must be equal",
 			r.EpisodeID, n, len(r.LossMask), len(r.Logprobs), len(r.Versions))
 	}
+	for i, b := range r.Breaks {
+		if n := len(b.TokenIDs); len(b.LossMask) != n || len(b.Logprobs) != n || len(b.Versions) != n {
+			return fmt.Errorf("episode %s: breaks[%d]: the lengths of its lists must be equal", r.EpisodeID, i)
+		}
+	}
 	return nil
 }
 
@@ -370,6 +389,9 @@ func (r *Row) rawBytes() int64 {
 		for _, c := range m.ToolCalls {
 			n += len(c.ID) + len(c.Type) + len(c.Function.Name) + len(c.Function.Arguments)
 		}
+	}
+	for _, b := range r.Breaks {
+		n += 16 + 13*len(b.TokenIDs)
 	}
 	for _, c := range r.Rewards {
 		n += 40 + size(c.Name) + size(c.Outcome) + size(c.Grader) + size(c.Evidence)

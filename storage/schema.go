@@ -36,6 +36,7 @@ type Row struct {
 	Logprobs    []*float32 `parquet:"logprobs,optional,list" parquet-element:",split" json:"logprobs"`
 	Versions    []int32    `parquet:"versions,optional,list" parquet-element:",plain" json:"versions"`
 	PrefixBreak *int32     `parquet:"prefix_break,optional" json:"prefix_break"`
+	Breaks      []Broken   `parquet:"breaks,optional,list" json:"breaks"`
 
 	Turns   []Turn   `parquet:"turns,optional,list" json:"turns"`
 	Actions []Action `parquet:"actions,optional,list" json:"actions"`
@@ -81,6 +82,16 @@ type RawAnswer struct {
 	Body   []byte  `parquet:"body,optional" json:"body"`
 }
 
+// Broken is the end of a token sequence that the prompt of a later turn did not go on from.
+type Broken struct {
+	Turn     int16      `parquet:"turn" json:"turn"`
+	At       int32      `parquet:"at" json:"at"`
+	TokenIDs []int32    `parquet:"token_ids,optional,list" json:"token_ids"`
+	LossMask []int8     `parquet:"loss_mask,optional,list" json:"loss_mask"`
+	Logprobs []*float32 `parquet:"logprobs,optional,list" json:"logprobs"`
+	Versions []int32    `parquet:"versions,optional,list" json:"versions"`
+}
+
 // Message is one chat message. Arguments of a tool call stay the raw text the model wrote.
 type Message struct {
 	Role             *string    `parquet:"role,optional" json:"role"`
@@ -120,6 +131,7 @@ type Turn struct {
 	VersionStart     *int32   `parquet:"version_start,optional" json:"version_start"`
 	VersionEnd       *int32   `parquet:"version_end,optional" json:"version_end"`
 	Hedged           bool     `parquet:"hedged" json:"hedged"`
+	Exchange         *string  `parquet:"exchange,optional" json:"exchange"`
 }
 
 // Action is one tool call that was carried out. Durations are milliseconds.

@@ -64,6 +64,9 @@ type engineCmd struct {
 	RetryAfter    string   `default:"1s" placeholder:"TIME" group:"wrong" help:"What injected 429 and 503 ask for, in whole seconds. Default: ${default}."`
 	DripPause     string   `default:"20ms" placeholder:"TIME" group:"wrong" help:"Pause between two pieces of 7 bytes of a dripped answer. Default: ${default}."`
 	Strict        bool     `group:"wrong" help:"Refuse fields that OpenAI's own interface does not know."`
+	Speaks        string   `enum:"vllm,sglang,llama-server" default:"vllm" placeholder:"ENGINE" group:"wrong" help:"Whose own token routes it has beside OpenAI's, and who its model list says it is: vllm (/inference/v1/generate, render, derender), sglang (/generate) or llama-server (/completion, /apply-template). Default: ${default}."`
+	NoScaleOut    bool     `group:"wrong" help:"Answer 403 on vLLM's own token routes, as vLLM does without --enable-scale-out."`
+	OddTokens     bool     `group:"wrong" help:"Sample some words in other tokens than their text would be cut into, as models do."`
 	HideCached    bool     `group:"wrong" help:"Do not tell how much of a prompt was found in the prefix cache, as vLLM does by default."`
 	WeightVersion string   `placeholder:"NAME" group:"wrong" help:"Version of the weights, told with each answer. Default: none is told."`
 	DevRoutes     bool     `group:"wrong" help:"Serve /pause, /resume, /is_paused, /update_weight_version and /weight_info."`
@@ -171,6 +174,7 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 	cfg.LengthMean, cfg.LengthSigma = c.LengthMean, c.LengthSigma
 	cfg.NullBlock, cfg.NoPrefixCache, cfg.Priority = cfg.NullBlock || c.NullBlock, c.NoPrefixCache, c.Priority
 	cfg.Batching, cfg.Shapes = enginesim.Batching(c.Batching), c.Shapes
+	cfg.Speaks, cfg.NoScaleOut, cfg.OddTokens = enginesim.Speaks(c.Speaks), c.NoScaleOut, c.OddTokens
 	cfg.Strict, cfg.HideCached, cfg.WeightVersion, cfg.DevRoutes = c.Strict, c.HideCached, c.WeightVersion, c.DevRoutes
 	cfg.KeepAlive = timeFlag(f, "keep-alive", c.KeepAlive, 1)
 	cfg.Faults = c.faults(f)
@@ -219,6 +223,9 @@ func (c *engineCmd) refuseOdd(f *faults, cfg enginesim.Config) {
 	}
 	if len(c.Answers) == 0 && (c.Prompt != "" || c.Answer != "") {
 		f.add("--prompt and --answer say how to read --answers; there is none")
+	}
+	if c.NoScaleOut && cfg.Speaks != enginesim.SpeaksVLLM {
+		f.add("--no-scale-out is about vLLM's routes; this is --speaks %s", c.Speaks)
 	}
 	if c.Machine != "" && c.Preset != "" {
 		f.add("--preset and --machine both say what the engine is like; expected one of them")

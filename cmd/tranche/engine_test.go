@@ -30,7 +30,7 @@ func TestEngineDefaultsAreTheEnginesOwn(t *testing.T) {
 	want := enginesim.Config{
 		Model: "sim", Seed: 1, Speed: 1, SolveRate: cfg.SolveRate, ContextTokens: 8192, KVTokens: 65536, BlockTokens: 16, MaxSeqs: 64, StepBudget: 8192,
 		Step: enginesim.DefaultStep(), Batching: enginesim.Continuous, LengthMean: 120, LengthSigma: 0.6, KeepAlive: 5 * time.Second,
-		Faults: enginesim.Faults{RetryAfter: time.Second, DripPause: 20 * time.Millisecond},
+		Faults: enginesim.Faults{RetryAfter: time.Second, DripPause: 20 * time.Millisecond}, Speaks: enginesim.SpeaksVLLM,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)
@@ -40,7 +40,7 @@ func TestEngineDefaultsAreTheEnginesOwn(t *testing.T) {
 func TestEngineFlagsReachTheEngine(t *testing.T) {
 	cfg, err := engineConfig(t, "--machine", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache",
 		"--batching", "shaped", "--shapes", "128,4096", "--max-seqs", "16", "--step-pair", "1.05ns", "--step-base", "2ms", "--keep-alive", "1s", "--strict",
-		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
+		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--speaks", "sglang", "--odd-tokens", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
 		"--fault", "503=0.5,first=3", "--fault", "reset=1,match=a,b=c", "--retry-after", "2s", "--drip-pause", "1ms")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestEngineFlagsReachTheEngine(t *testing.T) {
 	want := enginesim.Config{
 		Model: "sim", Seed: 1, SolveRate: cfg.SolveRate, ContextTokens: 4096, KVTokens: m.KVTokens, BlockTokens: 32, MaxSeqs: 16, StepBudget: m.StepBudget,
 		NullBlock: true, NoPrefixCache: true, Step: step, Batching: enginesim.Shaped, Shapes: []int{128, 4096}, LengthMean: 50, LengthSigma: 1,
-		KeepAlive: time.Second, Strict: true, HideCached: true, DevRoutes: true, WeightVersion: "v1",
+		KeepAlive: time.Second, Strict: true, HideCached: true, DevRoutes: true, WeightVersion: "v1", Speaks: enginesim.SpeaksSGLang, OddTokens: true,
 		Faults: enginesim.Faults{
 			Rules:      []enginesim.FaultRule{{Fault: "503", Rate: 0.5, First: 3}, {Fault: "reset", Rate: 1, Match: "a,b=c"}},
 			RetryAfter: 2 * time.Second, DripPause: time.Millisecond,
@@ -59,6 +59,12 @@ func TestEngineFlagsReachTheEngine(t *testing.T) {
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+	if cfg, err := engineConfig(t, "--no-scale-out"); err != nil || !cfg.NoScaleOut {
+		t.Errorf("%v, no scale-out %v; want on", err, cfg.NoScaleOut)
+	}
+	if _, err := engineConfig(t, "--no-scale-out", "--speaks", "sglang"); err == nil {
+		t.Error("a flag that does nothing is taken")
 	}
 	if cfg, err := engineConfig(t, "--priority", "--step-budget", "4096"); err != nil || !cfg.Priority || cfg.StepBudget != 4096 {
 		t.Errorf("%v, priority %v, step budget %d; want on and 4096", err, cfg.Priority, cfg.StepBudget)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"tranche/episode"
 	"tranche/inference"
 	"tranche/inference/enginesim"
 	"tranche/scheduler"
@@ -120,7 +121,7 @@ func openEndpoint(ctx context.Context, e Endpoint, s *Settings) (*inference.Endp
 func endpointConfig(e Endpoint, s *Settings) inference.Config {
 	cfg := inference.Config{
 		BaseURL: e.URL, Model: or(nonEmpty(e.Model), s.Model), Concurrency: max(e.Concurrency, s.Concurrency),
-		ServerIdle: s.ServerIdle, AttemptTimeout: s.AttemptTimeout, IdleTimeout: s.IdleTimeout, Stream: s.Stream,
+		Exchange: exchangeOf(s.Exchange), ServerIdle: s.ServerIdle, AttemptTimeout: s.AttemptTimeout, IdleTimeout: s.IdleTimeout, Stream: s.Stream,
 		ExtraBody: e.ExtraBody, Capabilities: e.Capabilities, CAFile: or(nonEmpty(e.CAFile), s.CAFile), KeepRaw: s.KeepRaw,
 	}
 	if e.Concurrency > 0 {
@@ -138,6 +139,14 @@ func endpointConfig(e Endpoint, s *Settings) inference.Config {
 		cfg.Capacity.KVTokens = s.KVBudget
 	}
 	return cfg
+}
+
+// exchangeOf is the setting in the words of package inference.
+func exchangeOf(setting string) episode.Exchange {
+	if setting == "auto" {
+		return ""
+	}
+	return episode.Exchange(setting)
 }
 
 func nonEmpty(s string) *string {

@@ -99,6 +99,7 @@ type cli struct {
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
+	Audit     auditCmd     `cmd:"" help:"Hold what a run stored against what a server says of it now."`
 	Engine    engineCmd    `cmd:"" help:"Serve the simulated inference server on TCP."`
 	Bench     benchCmd     `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
 	Calibrate calibrateCmd `cmd:"" help:"Fit the simulated engine to a real server."`
@@ -128,6 +129,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Explain.do(ctx, a)
 	case "probe":
 		return i.cli.Probe.do(ctx, a, i.given)
+	case "audit":
+		return i.cli.Audit.do(ctx, a, i.verb)
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
 	case "bench":

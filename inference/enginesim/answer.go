@@ -35,6 +35,9 @@ func (p *policy) compose(prompt []int32, draw uint64, w want, l limits) *answer 
 	a := &answer{prompt: prompt, draw: draw, tokens: p.tokens, finish: "stop"}
 	said := p.say(prompt, draw, w)
 	a.ids = p.tokens.EncodePlain(said)
+	if p.odd {
+		a.ids = p.tokens.oddly(a.ids)
+	}
 	floor := min(l.min, l.max)
 	if l.ignoreEOS {
 		floor = l.max

@@ -17,7 +17,10 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request, body []byte) error
 	if err != nil {
 		return err
 	}
-	prompt := e.tokens.render(script(req.Messages, req.Tools), true)
+	prompt, byIDs, err := e.chatPrompt(&req)
+	if err != nil {
+		return err
+	}
 	wanted := req.MaxCompletionTokens
 	if wanted == nil {
 		wanted = req.MaxTokens
@@ -28,6 +31,10 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request, body []byte) error
 	}
 	answers := make([]*answer, req.samples())
 	for i := range answers {
+		if byIDs {
+			answers[i] = e.fromIDs(prompt, &req.knobs, r, i, choice, l)
+			continue
+		}
 		answers[i] = e.policy.compose(prompt, e.draw(prompt, &req.knobs, session(r), i), choice, l)
 		if len(req.Tools) == 0 {
 			e.remember(answers[i])
@@ -44,6 +51,26 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request, body []byte) error
 	}
 	writeJSON(w, http.StatusOK, t.reply())
 	return nil
+}
+
+// chatPrompt is what the template makes of the messages, or SGLang's input_ids in its place.
+func (e *Engine) chatPrompt(req *chatRequest) (prompt []int32, byIDs bool, err error) {
+	if e.config.Speaks != SpeaksVLLM {
+		req.ReturnTokenIDs = false // a field of vLLM's
+	}
+	if e.config.Speaks != SpeaksSGLang {
+		req.InputIDs, req.ReturnPrompt, req.ReturnMeta = nil, false, false
+	}
+	if req.Stream && (req.ReturnPrompt || req.ReturnMeta) {
+		return nil, false, unsupported("stream with return_prompt_token_ids or return_meta_info")
+	}
+	if req.InputIDs == nil {
+		return e.tokens.render(script(req.Messages, req.Tools), true), false, nil
+	}
+	if err := e.tokens.Check(req.InputIDs); err != nil {
+		return nil, true, badRequest("input_ids", "%v", err)
+	}
+	return req.InputIDs, true, nil
 }
 
 func (e *Engine) checkChat(req *chatRequest) error {
@@ -105,7 +132,7 @@ func (t *chatTurn) reply() chatReply {
 	sampled := make([]int, len(t.call.flows))
 	for i, f := range t.call.flows {
 		sampled[i] = len(f.answer.ids)
-		out.Choices = append(out.Choices, t.whole(i, f.answer))
+		out.Choices = append(out.Choices, t.native(t.whole(i, f.answer), f.answer))
 	}
 	out.Usage, out.Metadata = t.engine.usage(t.call, sampled, 1), t.engine.metadata()
 	if t.request.ReturnTokenIDs {
@@ -131,6 +158,26 @@ func (t *chatTurn) whole(index int, a *answer) chatChoice {
 	}
 	if t.request.ReturnTokenIDs {
 		c.TokenIDs = a.ids
+	}
+	return c
+}
+
+// native adds what other engines than vLLM say in a choice.
+func (t *chatTurn) native(c chatChoice, a *answer) chatChoice {
+	if t.engine.config.Speaks == SpeaksLlama && c.Logprobs != nil {
+		for i := range c.Logprobs.Content {
+			c.Logprobs.Content[i].ID = &a.ids[i]
+		}
+	}
+	if t.request.ReturnPrompt {
+		c.PromptIDs = a.prompt
+	}
+	if t.request.ReturnMeta {
+		c.Meta = &sglangMeta{Prompt: len(a.prompt), Completion: len(a.ids), Weights: t.engine.weightVersion(), Finish: sglangFinish{Type: a.finish}}
+		for i := 0; t.request.Logprobs && i < len(a.ids); i++ {
+			own, _ := a.logprob(i, 0)
+			c.Meta.Logprobs = append(c.Meta.Logprobs, []any{own, a.ids[i], nil})
+		}
 	}
 	return c
 }

@@ -64,6 +64,13 @@ type Config struct {
 	// WeightVersion names the weights; answers then carry it as SGLang's do, in metadata.weight_version. Default "": they say nothing, as
 	// vLLM's, until /update_weight_version names some.
 	WeightVersion string
+	// Speaks is whose own token routes the engine has beside OpenAI's. Default SpeaksVLLM.
+	Speaks Speaks
+	// NoScaleOut makes vLLM's generate, render and derender routes answer 403, as vLLM does without --enable-scale-out. Default false.
+	NoScaleOut bool
+	// OddTokens samples some words in smaller pieces than the tokenizer would cut them into, as models do: the ids of the answer are then
+	// not those of its text. Default false.
+	OddTokens bool
 	// HideCached leaves prompt_tokens_details out of usage, as vLLM does unless told otherwise. Default false: it is told.
 	HideCached bool
 }
@@ -119,6 +126,7 @@ func (c Config) withDefaults() Config {
 	pick(&c.StepBudget, 8192)
 	pick(&c.Step, DefaultStep())
 	pick(&c.Batching, Continuous)
+	pick(&c.Speaks, SpeaksVLLM)
 	c.Shapes = c.PadsTo()
 	pick(&c.LengthMean, 120)
 	pick(&c.LengthSigma, 0.6)
@@ -179,6 +187,7 @@ func (c Config) Validate() error {
 		want(usable >= c.ContextTokens, "KVTokens is %d (%d in usable blocks), must hold one full context of %d tokens", c.KVTokens, usable, c.ContextTokens)
 	}
 	want(c.KVTokens/max(c.BlockTokens, 1) < 1<<30, "KVTokens is %d, more than 2^30 blocks", c.KVTokens)
+	want(slices.Contains([]Speaks{SpeaksVLLM, SpeaksSGLang, SpeaksLlama}, c.Speaks), "Speaks is %q, must be %s, %s or %s", c.Speaks, SpeaksVLLM, SpeaksSGLang, SpeaksLlama)
 	want(slices.Contains([]Batching{Continuous, Static, Shaped}, c.Batching), "Batching is %q, must be %s, %s or %s", c.Batching, Continuous, Static, Shaped)
 	want(rising(c.Shapes), "Shapes is %v, must be at least one length of at least 1 token, rising", c.Shapes)
 	want(c.Speed >= 0, "Speed is %g, must not be negative (0 = no waiting)", c.Speed)

@@ -52,6 +52,7 @@ type flow struct {
 	cached  int
 	offered time.Duration // model time
 	cut     bool          // ended by a pause, before its answer was complete
+	spans   []weightSpan  // weights that were replaced while it ran
 }
 
 // call is one HTTP request's sequences: choices of one or several prompts.
@@ -71,7 +72,7 @@ func New(c Config) (*Engine, error) {
 	t := NewTokenizer()
 	return &Engine{
 		config: c, tokens: t, jinx: newJinx(c.Faults, c.Seed), began: time.Now(),
-		policy: &policy{tokens: t, words: strings.Fields(commonWords), solve: *c.SolveRate, mean: c.LengthMean, sigma: c.LengthSigma, answer: c.Answer},
+		policy: &policy{tokens: t, words: strings.Fields(commonWords), solve: *c.SolveRate, mean: c.LengthMean, sigma: c.LengthSigma, answer: c.Answer, odd: c.OddTokens},
 		flows:  map[uint64]*flow{}, arrivals: map[uint64]uint64{}, model: NewModel(c), counters: NewModel(c).Counters(),
 		version: c.WeightVersion, waits: newWaits(),
 	}, nil

@@ -32,31 +32,36 @@ func (e *Engine) remember(a *answer) {
 }
 
 // recall is the rest of an answer that was cut, if the prompt ends with one; else nil.
-func (e *Engine) recall(prompt []int32, l limits) *answer {
+func (e *Engine) recall(prompt []int32, choice want, l limits) *answer {
 	e.mu.Lock()
 	b, ok := e.begun[hashTokens(0, prompt)]
 	e.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	return e.rest(prompt, b.said, b.draw, l)
+	return e.rest(prompt, b.said, b.draw, choice, l)
 }
 
 // rest is what comes after the last `said` tokens of a prompt, if they are the beginning of the answer to what is before them; else nil.
-func (e *Engine) rest(prompt []int32, said int, draw uint64, l limits) *answer {
+func (e *Engine) rest(prompt []int32, said int, draw uint64, choice want, l limits) *answer {
 	asked, whole := prompt[:len(prompt)-said], l
 	whole.max += said
-	return e.policy.compose(asked, draw, want{}, whole).after(prompt[len(asked):], l)
+	return e.policy.compose(asked, draw, choice, whole).after(prompt[len(asked):], l)
 }
 
 // completion is the answer to a raw prompt.
 func (e *Engine) completion(prompt []int32, k *knobs, r *http.Request, i int, l limits) *answer {
-	a := e.recall(prompt, l)
+	return e.fromIDs(prompt, k, r, i, want{}, l)
+}
+
+// fromIDs is the answer to a prompt of ids.
+func (e *Engine) fromIDs(prompt []int32, k *knobs, r *http.Request, i int, choice want, l limits) *answer {
+	a := e.recall(prompt, choice, l)
 	if said := e.tokens.begun(prompt); a == nil && said > 0 && k.repeats(session(r)) {
-		a = e.rest(prompt, said, e.draw(prompt[:len(prompt)-said], k, session(r), i), l)
+		a = e.rest(prompt, said, e.draw(prompt[:len(prompt)-said], k, session(r), i), choice, l)
 	}
 	if a == nil {
-		a = e.policy.compose(prompt, e.draw(prompt, k, session(r), i), want{}, l)
+		a = e.policy.compose(prompt, e.draw(prompt, k, session(r), i), choice, l)
 	}
 	e.remember(a)
 	return a

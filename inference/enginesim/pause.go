@@ -85,6 +85,7 @@ func (e *Engine) updateVersion(body []byte) (any, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.turnWeights()
 	e.version = *r.Version
 	return map[string]any{"success": true, "new_version": *r.Version}, nil
 }

@@ -16,6 +16,7 @@ type policy struct {
 	solve       float64  // share of solvable questions answered right
 	mean, sigma float64  // log-normal length of free text
 	answer      func(string) (string, bool)
+	odd         bool // tokens are not cut as the tokenizer would
 }
 
 // want is what the request says about tools.

@@ -35,6 +35,7 @@ func (e *Engine) routes(closing <-chan struct{}) http.Handler {
 	mux.HandleFunc("POST /v1/completions", e.generating(closing, e.complete))
 	mux.HandleFunc("POST /v1/embeddings", e.generating(closing, e.embed))
 	mux.HandleFunc("POST /v1/responses", e.generating(closing, e.respond))
+	e.tokenRoutes(closing, mux)
 	if e.config.DevRoutes {
 		e.devRoutes(mux)
 	}
@@ -175,7 +176,7 @@ func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
 		Permission []string `json:"permission"`
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []card{{
-		ID: e.config.Model, Object: "model", Created: e.began.Unix(), OwnedBy: "tranche-sim", Root: e.config.Model,
+		ID: e.config.Model, Object: "model", Created: e.began.Unix(), OwnedBy: e.config.Speaks.owner(), Root: e.config.Model,
 		MaxLen: e.config.ContextTokens, Permission: []string{},
 	}}})
 }
@@ -192,6 +193,8 @@ func (e *Engine) tokenize(body []byte) (any, error) {
 	switch {
 	case r.Prompt != nil:
 		ids = e.tokens.Encode(*r.Prompt)
+	case r.Content != nil && e.config.Speaks == SpeaksLlama:
+		return map[string]any{"tokens": e.tokens.Encode(*r.Content)}, nil
 	case r.Messages != nil:
 		if err := checkMessages(r.Messages); err != nil {
 			return nil, err
@@ -225,7 +228,14 @@ func (e *Engine) detokenize(body []byte) (any, error) {
 	if err := e.tokens.Check(r.Tokens); err != nil {
 		return nil, badRequest("tokens", "%v", err)
 	}
-	return map[string]string{"prompt": e.tokens.Decode(r.Tokens)}, nil
+	name := "prompt"
+	switch e.config.Speaks {
+	case SpeaksLlama:
+		name = "content"
+	case SpeaksSGLang:
+		name = "text"
+	}
+	return map[string]string{name: e.tokens.Decode(r.Tokens)}, nil
 }
 
 // metrics writes vLLM's names in Prometheus' text form.

@@ -51,6 +51,11 @@ type chatRequest struct {
 	ContinueFinal       bool            `json:"continue_final_message"`
 	AddGeneration       *bool           `json:"add_generation_prompt"`
 	ChatTemplate        *string         `json:"chat_template"`
+
+	// SGLang's.
+	InputIDs     []int32 `json:"input_ids"`
+	ReturnPrompt bool    `json:"return_prompt_token_ids"`
+	ReturnMeta   bool    `json:"return_meta_info"`
 }
 
 type completionRequest struct {
@@ -81,6 +86,7 @@ func completionFields() []string {
 type tokenizeRequest struct {
 	Model         *string       `json:"model"`
 	Prompt        *string       `json:"prompt"`
+	Content       *string       `json:"content"` // llama-server's name of a text
 	Messages      []chatMessage `json:"messages"`
 	Tools         []toolDef     `json:"tools"`
 	AddGeneration *bool         `json:"add_generation_prompt"`
@@ -267,6 +273,9 @@ type chatChoice struct {
 	Finish   string        `json:"finish_reason"`
 	Stop     any           `json:"stop_reason"`
 	TokenIDs []int32       `json:"token_ids"`
+
+	PromptIDs []int32     `json:"prompt_token_ids,omitempty"` // SGLang's
+	Meta      *sglangMeta `json:"meta_info,omitempty"`
 }
 
 type replyMessage struct {
@@ -282,6 +291,7 @@ type chatLogprobs struct {
 }
 
 type chatLogprob struct {
+	ID      *int32       `json:"id,omitempty"` // llama-server's
 	Token   string       `json:"token"`
 	Logprob float64      `json:"logprob"`
 	Bytes   []int        `json:"bytes"`
