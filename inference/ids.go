@@ -272,6 +272,7 @@ func (e *Endpoint) derender(ctx context.Context, c *episode.Call, r *episode.Rep
 	if err != nil {
 		return e.failed(failure{reach: reachAnswer, status: http.StatusOK, err: &malformedError{fmt.Errorf("POST %s: %w", route, err)}, answer: &a})
 	}
+	r.Flags = untouched(r).Flags // what is told of the thinking is told anew
 	r.Message = read.Message
 	if s := r.StopSeq; s != nil && r.Message.Content != nil && slices.Contains(c.Sampling.Stop, *s) {
 		if at := strings.LastIndex(*r.Message.Content, *s); at >= 0 {
