@@ -228,6 +228,9 @@ func (a arguments) load() episode.Load {
 	if a.has("generated") {
 		l.GeneratedTokens = episode.Ptr(int64(a.int("generated")))
 	}
+	if a.has("steps") {
+		l.Steps = episode.Ptr(int64(a.int("steps")))
+	}
 	if a.has("waiting") {
 		l.Waiting = episode.Ptr(a.int("waiting"))
 	}
