@@ -107,6 +107,13 @@ type pulse struct {
 	at   Time    // since when both stand still
 }
 
+// rouse is called before a call is sent: how long r stood still while it had nothing to do says nothing of that call.
+func (r *replica) rouse(now Time) {
+	if r.running == 0 {
+		r.pulse.at = now
+	}
+}
+
 // feel looks whether r's engine goes on with the calls it has: one whose counters stand still for StallAfter while calls run, none of which
 // ends, hangs, whatever its health check says. Its circuit opens then. Only where one of them goes on with the engine's steps: those that count
 // an answer when it has ended stand still for as long as the answers last. Else the calls' own deadlines have to do.

@@ -386,6 +386,7 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 	most := r.maxTokens(w)
 	w.state, w.on, w.cost = running, i, w.Prompt+most
 	w.attempts++
+	r.rouse(now)
 	r.running++
 	r.promised += w.cost
 	r.prompts += w.Prompt

@@ -87,6 +87,7 @@ func (c *Core) double(w *call, i int, now Time) Launch {
 	w.twin = h
 	c.calls[h.Ticket] = h
 	c.hedges++
+	r.rouse(now)
 	r.running++
 	r.promised += h.cost
 	c.answers.launched(h.Cell, now)
