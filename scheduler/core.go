@@ -154,6 +154,7 @@ type groupHome struct {
 	looking   bool           // an alarm is set to look how far they have come
 	waiting   map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
 	suspicion *suspicion     // against their common prompt; nil = none
+	firsts    int            // calls with it that run: the first of each episode
 }
 
 // NewCore returns a core for these replicas.

@@ -91,6 +91,7 @@ func (c *Core) double(w *call, i int, now Time) Launch {
 	r.running++
 	r.promised += h.cost
 	c.answers.launched(h.Cell, now)
+	r.ride(h, nil) // of suspects there is no second attempt
 	c.begin(h, r)
 	return Launch{Ticket: h.Ticket, Replica: i, MaxTokens: most, Class: h.class, Attempt: h.attempts, Hedge: true}
 }

@@ -16,7 +16,8 @@ import (
 //   - the suspect was in flight at two deaths: only to where the second was, and no other suspect beside it.
 //
 // When an engine says that it died again, and one suspect alone was in flight both times, that is the poison: it is never sent again, and those
-// beside it are not blamed. Of engines that say nothing it takes three deaths. Calls with one prompt, the first calls of a group's episodes, are one suspect. See docs/decisions/0024.
+// beside it are not blamed. Of engines that say nothing it takes three deaths. Calls with one prompt, the first calls of a group's episodes, are one suspect: while one of
+// them runs, no other is sent. See docs/decisions/0024.
 
 // suspicion is what is held against a prompt. It ends with an answer.
 type suspicion struct {
@@ -49,6 +50,7 @@ type ward struct {
 type suspect struct {
 	suspicion      *suspicion // nil = none of its own: see Core.suspected
 	watched, prime bool       // it runs, and is counted in its replica's ward
+	first          bool       // it runs, and is counted in its group's firsts
 	broke          *death     // the last that it was broken off by
 }
 
@@ -255,8 +257,8 @@ func (c *Core) barred(r *replica, w *call) bool {
 	switch {
 	case s == nil:
 		return false
-	case slices.ContainsFunc(w.life.siblings.running, func(o *call) bool { return c.suspected(o) == s }):
-		return true // what becomes of that one is soon known
+	case w.life.turns == 0 && w.life.siblings.firsts > 0:
+		return true // the same prompt runs: what becomes of it is soon known
 	case r.ward.suspects == 0:
 		return false
 	case s.deaths > 1 || r.ward.primes > 0:
@@ -265,8 +267,11 @@ func (c *Core) barred(r *replica, w *call) bool {
 	return r.ward.suspects > r.ward.trust
 }
 
-// ride counts a suspect that is launched on r.
+// ride counts a call that is launched on r among its group's first, and in r's ward where it is a suspect.
 func (r *replica) ride(w *call, s *suspicion) {
+	if w.first = w.life.turns == 0; w.first {
+		w.life.siblings.firsts++
+	}
 	if s == nil {
 		return
 	}
@@ -277,8 +282,12 @@ func (r *replica) ride(w *call, s *suspicion) {
 	}
 }
 
-// alight takes a call that ended on r out of that count.
+// alight takes a call that ended on r out of those counts.
 func (r *replica) alight(w *call) {
+	if w.first {
+		w.life.siblings.firsts--
+		w.first = false
+	}
 	if !w.watched {
 		return
 	}

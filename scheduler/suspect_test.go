@@ -146,10 +146,11 @@ func TestPoisonIsNotCarriedOn(t *testing.T) {
 		p := &plague{core: core, said: said, poison: map[Ticket]bool{}, flights: map[Ticket]flight{}, deaths: make([]int, fleet), diedAt: make([]Time, fleet),
 			lingers: time.Duration(rapid.IntRange(0, 3000).Draw(t, "lingers")) * time.Millisecond, away: time.Duration(rapid.IntRange(4, 60).Draw(t, "away")) * time.Second, ended: map[Ticket]episode.Class{}}
 		first := Ticket(rapid.IntRange(1, calls).Draw(t, "poison"))
-		size := Ticket(rapid.IntRange(1, 4).Draw(t, "group"))
+		size := Ticket(rapid.IntRange(1, 8).Draw(t, "group"))
+		turns := rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "turns")
 		for k := Ticket(1); k <= Ticket(calls); k++ {
 			p.poison[k] = (k-1)/size == (first-1)/size
-			core.Offer(Request{Ticket: k, Episode: fmt.Sprint(k), Group: fmt.Sprint("g", (k-1)/size), GroupSize: int(size), Prompt: 50, Exact: true, Want: 20, Turns: 1}, 0)
+			core.Offer(Request{Ticket: k, Episode: fmt.Sprint(k), Group: fmt.Sprint("g", (k-1)/size), GroupSize: int(size), Prompt: 50, Exact: true, Want: 20, Turns: turns}, 0)
 		}
 		for steps := 0; p.step(); steps++ {
 			if steps > 20000 {
