@@ -532,7 +532,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		return c.overflowed(w, r, f, now)
 	}
 	w.failures++
-	if b.call && !r.died(w) {
+	if (b.call || f.Died && r.Rows > 0) && !r.died(w) { // where batches are padded there are no suspects: else who killed it would be sent for ever
 		w.counted++
 	}
 	if !f.Retry || w.counted >= c.rules.MaxAttempts {
