@@ -229,7 +229,7 @@ func (w *world) checkBudgets(t *rapid.T) {
 	firsts, all := map[*groupHome]int{}, map[*groupHome]int{}
 	for k := range w.running {
 		l := w.core.calls[k].life
-		if all[l.siblings]++; l.turns == 0 {
+		if all[l.siblings]++; l.turns == 0 && w.core.calls[k].got == 0 {
 			firsts[l.siblings]++
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // beside it are not blamed. Of engines that say nothing it takes three deaths. Calls with one prompt, the first calls of a group's episodes, are one suspect: while one of
 // them runs, no other is sent. See docs/decisions/0024.
 
-// suspicion is what is held against a prompt. It ends with an answer.
+// suspicion is what is held against a prompt. It ends with an answer, or a part of one.
 type suspicion struct {
 	deaths int    // of engines, with such a call in flight and nothing else to blame
 	last   *death // the last of them
@@ -57,8 +57,16 @@ type suspect struct {
 // suspectAge is the level of suspects among the waiting by age: no room is kept for them.
 const suspectAge = 2
 
-// suspected is what is held against a call, nil = nothing.
+// suspected is what is held against a call that is to be sent, nil = nothing: one that goes on with its answer has been answered.
 func (c *Core) suspected(w *call) *suspicion {
+	if w.got > 0 {
+		return nil
+	}
+	return w.accused()
+}
+
+// accused is what is held against a call's prompt, nil = nothing.
+func (w *call) accused() *suspicion {
 	if w.suspicion == nil && w.life.turns == 0 {
 		return w.life.siblings.suspicion
 	}
@@ -200,12 +208,12 @@ func (c *Core) convict(w *call, f *episode.Fault) bool {
 	return true
 }
 
-// acquit ends the suspicion against a call that r has answered.
+// acquit ends the suspicion against a call that r has answered, or a part of it.
 func (c *Core) acquit(w *call, r *replica, now Time) {
 	if !r.posthumous(w) {
 		r.ward.death, r.ward.broken = nil, nil
 	}
-	if s := c.suspected(w); s != nil {
+	if w.accused() != nil {
 		c.accuse(w, nil)
 		r.ward.trust++
 		c.resort(now, func(p *pool) bool { return p.ward })
@@ -269,7 +277,7 @@ func (c *Core) barred(r *replica, w *call) bool {
 
 // ride counts a call that is launched on r among its group's first, and in r's ward where it is a suspect.
 func (r *replica) ride(w *call, s *suspicion) {
-	if w.first = w.life.turns == 0; w.first {
+	if w.first = w.life.turns == 0 && w.got == 0; w.first {
 		w.life.siblings.firsts++
 	}
 	if s == nil {
