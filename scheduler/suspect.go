@@ -238,6 +238,14 @@ func (c *Core) unheard(s *suspicion) *episode.Fault {
 	}
 }
 
+// shut is the fault of a suspect that only replicas have room for where it may not go.
+func (c *Core) shut(s *suspicion) *episode.Fault {
+	return &episode.Fault{
+		Stage: episode.StageAdmission, Class: episode.ClassSuspect, Retry: true,
+		Cause: fmt.Errorf("the engine of %s died with its prompt in flight, and where it might be tried there is no room for its answer; it was not tried elsewhere, since it may be why", c.replicas[s.last.replica].Name),
+	}
+}
+
 // asylum is the set of replicas that may take a suspect.
 func (c *Core) asylum(w *call, s *suspicion) []int {
 	var set []int
@@ -252,7 +260,7 @@ func (c *Core) asylum(w *call, s *suspicion) []int {
 			set = append(set, i)
 		}
 	}
-	if origin := s.last.replica; !slices.Contains(set, origin) && !c.anyAlive(set) {
+	if origin := s.last.replica; !slices.Contains(set, origin) && !c.anyAlive(set) && c.feasible(c.replicas[origin], w) {
 		set = append(set, origin)
 		slices.Sort(set)
 	}
