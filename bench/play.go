@@ -523,7 +523,7 @@ func gauges(m *machine) episode.Load {
 	firsts, waited := m.firsts, m.waited.Seconds()
 	return episode.Load{
 		Running: &c.Running, Waiting: &c.Waiting, KVUsed: &used, Preemptions: &c.Preemptions, PrefixQueries: &c.PrefixQueries,
-		Hits: &c.PrefixHits, PromptTokens: &c.PromptTokens, Computed: &c.ComputedTokens, GeneratedTokens: &c.GeneratedTokens,
+		Hits: &c.PrefixHits, PromptTokens: &c.PromptTokens, Computed: &c.ComputedTokens, GeneratedTokens: &c.GeneratedTokens, Steps: &c.GeneratedTokens,
 		Firsts: &firsts, FirstSeconds: &waited,
 	}
 }

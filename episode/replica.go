@@ -19,7 +19,8 @@ type Load struct {
 	Preemptions            *int64   // counter
 	PrefixQueries, Hits    *int64   // counters, tokens
 	PromptTokens, Computed *int64   // counters, tokens: asked for, and really prefilled
-	GeneratedTokens        *int64   // counter, tokens
+	GeneratedTokens        *int64   // counter, tokens; some servers count an answer's when it has ended
+	Steps                  *int64   // counter that goes on with the engine's steps, whatever its unit; nil = none is known to
 	Firsts                 *int64   // counter of first tokens
 	FirstSeconds           *float64 // counter: seconds from a call's arrival to its first token
 }

@@ -112,6 +112,8 @@ var (
 	firstNames     = aliases{"vllm:time_to_first_token_seconds_count", "sglang:time_to_first_token_seconds_count"}
 	firstTimeNames = aliases{"vllm:time_to_first_token_seconds_sum", "sglang:time_to_first_token_seconds_sum"}
 	generatedNames = aliases{"vllm:generation_tokens_total", "vllm:generation_tokens", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"}
+	// SGLang and llama-server count the tokens above when a request has ended.
+	stepNames = aliases{"vllm:generation_tokens_total", "vllm:generation_tokens", "sglang:realtime_tokens_total", "llamacpp:n_decode_total"}
 )
 
 // readLoad fills a Load from metrics; figures that are not there stay nil.
@@ -122,6 +124,7 @@ func readLoad(l *episode.Load, samples []sample) {
 	l.PrefixQueries = whole[int64](queryNames.sum(samples))
 	l.Hits = whole[int64](hitNames.sum(samples))
 	l.GeneratedTokens = whole[int64](generatedNames.sum(samples))
+	l.Steps = whole[int64](stepNames.sum(samples))
 	l.Firsts = whole[int64](firstNames.sum(samples))
 	if sum, n := firstTimeNames.sum(samples); n > 0 {
 		l.FirstSeconds = &sum

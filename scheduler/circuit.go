@@ -102,18 +102,26 @@ func (c *Core) lose(r *replica, retryAt, now Time) {
 
 // pulse is how far an engine has come by its own counters.
 type pulse struct {
-	work int64   // tokens computed and generated, as last told
+	work int64   // steps and tokens computed, as last told: any change is life
 	used float64 // share of its memory: a long prompt shows there first
 	at   Time    // since when both stand still
 }
 
+// rouse is called before a call is sent: how long r stood still while it had nothing to do says nothing of that call.
+func (r *replica) rouse(now Time) {
+	if r.running == 0 {
+		r.pulse.at = now
+	}
+}
+
 // feel looks whether r's engine goes on with the calls it has: one whose counters stand still for StallAfter while calls run, none of which
-// ends, hangs, whatever its health check says. Its circuit opens then. Where no counter is told, the calls' own deadlines have to do.
+// ends, hangs, whatever its health check says. Its circuit opens then. Only where one of them goes on with the engine's steps: those that count
+// an answer when it has ended stand still for as long as the answers last. Else the calls' own deadlines have to do.
 func (c *Core) feel(r *replica, l episode.Load, now Time) {
-	if l.GeneratedTokens == nil {
+	if l.Steps == nil {
 		return
 	}
-	work := *l.GeneratedTokens
+	work := *l.Steps
 	for _, more := range []*int64{l.PromptTokens, l.Computed} {
 		if more != nil {
 			work += *more

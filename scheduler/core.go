@@ -154,6 +154,7 @@ type groupHome struct {
 	looking   bool           // an alarm is set to look how far they have come
 	waiting   map[*call]bool // calls of episodes not begun: what a sibling's length teaches moves them
 	suspicion *suspicion     // against their common prompt; nil = none
+	firsts    int            // calls with it that run: the first of each episode
 }
 
 // NewCore returns a core for these replicas.
@@ -386,6 +387,7 @@ func (c *Core) launch(w *call, i int, now Time) Launch {
 	most := r.maxTokens(w)
 	w.state, w.on, w.cost = running, i, w.Prompt+most
 	w.attempts++
+	r.rouse(now)
 	r.running++
 	r.promised += w.cost
 	r.prompts += w.Prompt
@@ -530,7 +532,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		return c.overflowed(w, r, f, now)
 	}
 	w.failures++
-	if b.call && !r.died(w) {
+	if (b.call || f.Died && r.Rows > 0) && !r.died(w) { // where batches are padded there are no suspects: else who killed it would be sent for ever
 		w.counted++
 	}
 	if !f.Retry || w.counted >= c.rules.MaxAttempts {

@@ -226,6 +226,18 @@ func (w *world) checkBudgets(t *rapid.T) {
 		perReplica[f.launch.Replica] += w.core.calls[k].Prompt + f.launch.MaxTokens
 		calls[f.launch.Replica]++
 	}
+	firsts, all := map[*groupHome]int{}, map[*groupHome]int{}
+	for k := range w.running {
+		l := w.core.calls[k].life
+		if all[l.siblings]++; l.turns == 0 && w.core.calls[k].got == 0 {
+			firsts[l.siblings]++
+		}
+	}
+	for _, g := range w.core.groups {
+		if g.firsts < firsts[g] || g.firsts > all[g] {
+			w.fatal(t, "a group is said to have %d first calls running, of its %d running %d are", g.firsts, all[g], firsts[g])
+		}
+	}
 	states, _ := w.core.State()
 	for i, s := range states {
 		if s.Promised != perReplica[i] || s.Running != calls[i] {

@@ -159,6 +159,9 @@ func (s *scenario) settle(t *testing.T, words []string, arg arguments) string {
 	if words[2] == "cut" {
 		return decisionName[s.core.Cut(ticket(t, words[1]), arg.int("prompt"), Usage{arg.int("tokens"), -1}, s.now)]
 	}
+	if words[2] == "whole" {
+		return decisionName[s.core.Whole(ticket(t, words[1]), s.now)]
+	}
 	class := episode.Class(words[2])
 	f := &episode.Fault{Class: class, Cause: errors.New("scripted"), Died: arg.has("died"), After: arg.time("after"), Limit: arg.int("limit"), Prompt: arg.int("prompt"),
 		Retry: class != episode.ClassBadRequest && class != episode.ClassCancelled && class != episode.ClassAuth}
@@ -227,6 +230,9 @@ func (a arguments) load() episode.Load {
 	l := episode.Load{Preemptions: episode.Ptr(int64(a.int("preempted")))}
 	if a.has("generated") {
 		l.GeneratedTokens = episode.Ptr(int64(a.int("generated")))
+	}
+	if a.has("steps") {
+		l.Steps = episode.Ptr(int64(a.int("steps")))
 	}
 	if a.has("waiting") {
 		l.Waiting = episode.Ptr(a.int("waiting"))

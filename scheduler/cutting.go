@@ -34,6 +34,7 @@ func (c *Core) Cut(t Ticket, prompt int, u Usage, now Time) Decision {
 		panic(fmt.Sprintf("scheduler: call %d is cut and was not launched to be", t))
 	}
 	r := c.landed(w, nil, u, u.Generated, now)
+	c.acquit(w, r, now)
 	c.answers.left(w.Cell, w.launched, now, -1) // it has not ended: how long it gets is not known
 	c.healthy(r, now)
 	r.served++
@@ -60,6 +61,7 @@ func (c *Core) Whole(t Ticket, now Time) Decision {
 		panic(fmt.Sprintf("scheduler: call %d is to be made again and was not running", t))
 	}
 	r := c.landed(w, nil, Usage{Cached: -1}, -1, now)
+	c.acquit(w, r, now)
 	c.answers.left(w.Cell, w.launched, now, -1)
 	c.healthy(r, now)
 	r.served++

@@ -87,9 +87,11 @@ func (c *Core) double(w *call, i int, now Time) Launch {
 	w.twin = h
 	c.calls[h.Ticket] = h
 	c.hedges++
+	r.rouse(now)
 	r.running++
 	r.promised += h.cost
 	c.answers.launched(h.Cell, now)
+	r.ride(h, nil) // of suspects there is no second attempt
 	c.begin(h, r)
 	return Launch{Ticket: h.Ticket, Replica: i, MaxTokens: most, Class: h.class, Attempt: h.attempts, Hedge: true}
 }

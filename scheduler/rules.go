@@ -41,7 +41,7 @@ type Rules struct {
 	Cooldown                  time.Duration    // first time an open circuit lets one call try; default 1 s, doubles up to CooldownMax
 	CooldownMax               time.Duration    // default 8 s
 	Ramp                      time.Duration    // spacing of the first calls after a gate or circuit opens again; default 20 ms
-	StallAfter                time.Duration    // an engine whose counters stand still for so long under its calls hangs; default 2 min
+	StallAfter                time.Duration    // an engine whose count of steps stands still for so long under its calls hangs; default 2 min
 	RampCalls                 int              // how many calls are spaced so; default 16
 	StaleAfter                time.Duration    // a reading of an endpoint's gauges older than this is none; default 15 s, three of the shell's readings
 	Linger                    time.Duration    // a replica that pads waits so long for a batch to fill; default 10 ms

@@ -13,7 +13,7 @@ import (
 type frozen struct{}
 
 func (frozen) Load(context.Context) (episode.Load, error) {
-	return episode.Load{GeneratedTokens: episode.Ptr(int64(7)), Running: episode.Ptr(3)}, nil
+	return episode.Load{Steps: episode.Ptr(int64(7)), Running: episode.Ptr(3)}, nil
 }
 
 // An engine hangs and its server is well: what it has is taken away and answered elsewhere long before any deadline, and it is told as lost.

@@ -16,9 +16,10 @@ import (
 //   - the suspect was in flight at two deaths: only to where the second was, and no other suspect beside it.
 //
 // When an engine says that it died again, and one suspect alone was in flight both times, that is the poison: it is never sent again, and those
-// beside it are not blamed. Of engines that say nothing it takes three deaths. Calls with one prompt, the first calls of a group's episodes, are one suspect. See docs/decisions/0024.
+// beside it are not blamed. Of engines that say nothing it takes three deaths. Calls with one prompt, the first calls of a group's episodes, are one suspect: while one of
+// them runs, no other is sent. See docs/decisions/0024.
 
-// suspicion is what is held against a prompt. It ends with an answer.
+// suspicion is what is held against a prompt. It ends with an answer, or a part of one.
 type suspicion struct {
 	deaths int    // of engines, with such a call in flight and nothing else to blame
 	last   *death // the last of them
@@ -49,14 +50,23 @@ type ward struct {
 type suspect struct {
 	suspicion      *suspicion // nil = none of its own: see Core.suspected
 	watched, prime bool       // it runs, and is counted in its replica's ward
+	first          bool       // it runs, and is counted in its group's firsts
 	broke          *death     // the last that it was broken off by
 }
 
 // suspectAge is the level of suspects among the waiting by age: no room is kept for them.
 const suspectAge = 2
 
-// suspected is what is held against a call, nil = nothing.
+// suspected is what is held against a call that is to be sent, nil = nothing: one that goes on with its answer has been answered.
 func (c *Core) suspected(w *call) *suspicion {
+	if w.got > 0 {
+		return nil
+	}
+	return w.accused()
+}
+
+// accused is what is held against a call's prompt, nil = nothing.
+func (w *call) accused() *suspicion {
 	if w.suspicion == nil && w.life.turns == 0 {
 		return w.life.siblings.suspicion
 	}
@@ -198,12 +208,12 @@ func (c *Core) convict(w *call, f *episode.Fault) bool {
 	return true
 }
 
-// acquit ends the suspicion against a call that r has answered.
+// acquit ends the suspicion against a call that r has answered, or a part of it.
 func (c *Core) acquit(w *call, r *replica, now Time) {
 	if !r.posthumous(w) {
 		r.ward.death, r.ward.broken = nil, nil
 	}
-	if s := c.suspected(w); s != nil {
+	if w.accused() != nil {
 		c.accuse(w, nil)
 		r.ward.trust++
 		c.resort(now, func(p *pool) bool { return p.ward })
@@ -228,6 +238,14 @@ func (c *Core) unheard(s *suspicion) *episode.Fault {
 	}
 }
 
+// shut is the fault of a suspect that only replicas have room for where it may not go.
+func (c *Core) shut(s *suspicion) *episode.Fault {
+	return &episode.Fault{
+		Stage: episode.StageAdmission, Class: episode.ClassSuspect, Retry: true,
+		Cause: fmt.Errorf("the engine of %s died with its prompt in flight, and where it might be tried there is no room for its answer; it was not tried elsewhere, since it may be why", c.replicas[s.last.replica].Name),
+	}
+}
+
 // asylum is the set of replicas that may take a suspect.
 func (c *Core) asylum(w *call, s *suspicion) []int {
 	var set []int
@@ -242,7 +260,7 @@ func (c *Core) asylum(w *call, s *suspicion) []int {
 			set = append(set, i)
 		}
 	}
-	if origin := s.last.replica; !slices.Contains(set, origin) && !c.anyAlive(set) {
+	if origin := s.last.replica; !slices.Contains(set, origin) && !c.anyAlive(set) && c.feasible(c.replicas[origin], w) {
 		set = append(set, origin)
 		slices.Sort(set)
 	}
@@ -255,8 +273,8 @@ func (c *Core) barred(r *replica, w *call) bool {
 	switch {
 	case s == nil:
 		return false
-	case slices.ContainsFunc(w.life.siblings.running, func(o *call) bool { return c.suspected(o) == s }):
-		return true // what becomes of that one is soon known
+	case w.life.turns == 0 && w.life.siblings.firsts > 0:
+		return true // the same prompt runs: what becomes of it is soon known
 	case r.ward.suspects == 0:
 		return false
 	case s.deaths > 1 || r.ward.primes > 0:
@@ -265,8 +283,11 @@ func (c *Core) barred(r *replica, w *call) bool {
 	return r.ward.suspects > r.ward.trust
 }
 
-// ride counts a suspect that is launched on r.
+// ride counts a call that is launched on r among its group's first, and in r's ward where it is a suspect.
 func (r *replica) ride(w *call, s *suspicion) {
+	if w.first = w.life.turns == 0 && w.got == 0; w.first {
+		w.life.siblings.firsts++
+	}
 	if s == nil {
 		return
 	}
@@ -277,8 +298,12 @@ func (r *replica) ride(w *call, s *suspicion) {
 	}
 }
 
-// alight takes a call that ended on r out of that count.
+// alight takes a call that ended on r out of those counts.
 func (r *replica) alight(w *call) {
+	if w.first {
+		w.life.siblings.firsts--
+		w.first = false
+	}
 	if !w.watched {
 		return
 	}

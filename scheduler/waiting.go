@@ -208,6 +208,9 @@ func (c *Core) rejects(now Time) []Reject {
 
 func (c *Core) rejectFor(w *call, p *pool) Reject {
 	if len(p.members) == 0 && len(c.replicas) > 0 {
+		if s := c.suspected(w); p.ward && slices.ContainsFunc(c.replicas, func(r *replica) bool { return c.feasible(r, w) }) {
+			return Reject{Ticket: w.Ticket, Fault: c.shut(s)}
+		}
 		return Reject{Ticket: w.Ticket, ContextFull: true}
 	}
 	if s := c.suspected(w); p.ward && s.bound() {
