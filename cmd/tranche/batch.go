@@ -192,6 +192,12 @@ func (b *batch) openJournal() (err error) {
 	if dropped > 0 {
 		b.a.notice("recovered: the last %d bytes of %s were not whole and are taken off", dropped, b.journal.path)
 	}
+	if there, err := b.files.exists(); b.left() > 0 && (there != "" || err != nil) { // ours appear at the end only
+		if err == nil {
+			err = withCode(codeRefused, fmt.Errorf("%s: is there already, though lines of %s are left: it is not this batch's; remove it, or give another name", there, b.in))
+		}
+		return errors.Join(withCode(codeDisk, err), b.closeJournal(false))
+	}
 	good, failed := b.journal.counts()
 	if b.before = int64(good + failed); b.before > 0 {
 		b.a.notice("going on: %d of %d lines have their result already", b.before, b.lines.lines)

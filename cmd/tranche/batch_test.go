@@ -101,7 +101,11 @@ func inOrder(t *testing.T, list []outputLine, inputs []string) {
 
 func nothingLeft(t *testing.T, out string) {
 	t.Helper()
-	for _, p := range []string{batchJournalPath(out), out + ".tmp"} {
+	temp, err := filepath.Glob(filepath.Join(filepath.Dir(out), ".tranche-batch-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(temp, batchJournalPath(out)) {
 		if _, err := os.Stat(p); err == nil {
 			t.Errorf("%s was left", p)
 		}

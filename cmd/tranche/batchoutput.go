@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,9 +120,15 @@ func (o batchOutput) check(in string) error {
 		if samePath(p, in) {
 			f.add("%s: %s is the input", name, p)
 		}
+		if name == "errors" && samePath(p, batchJournalPath(o.out)) {
+			f.add("errors: %s is the journal of this output; give one of them another name", p)
+		}
 		if info, err := os.Stat(filepath.Dir(p)); err != nil || !info.IsDir() {
 			f.add("%s: %s: there is no such folder", name, filepath.Dir(p))
 		}
+	}
+	if o.out != "" && samePath(in, batchJournalPath(o.out)) {
+		f.add("in: %s is the journal of this output; give the output another name", in)
 	}
 	if o.errors != "" && samePath(o.out, o.errors) {
 		f.add("errors: %s is the output", o.errors)
@@ -136,9 +143,19 @@ func samePath(a, b string) bool {
 	if xerr == nil && yerr == nil {
 		return os.SameFile(x, y)
 	}
-	p, perr := filepath.Abs(a)
-	q, qerr := filepath.Abs(b)
+	p, perr := realPath(a)
+	q, qerr := realPath(b)
 	return perr == nil && qerr == nil && p == q
+}
+
+// realPath is the path of a file that need not be there, with the links of its folder followed.
+func realPath(path string) (string, error) {
+	all, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(all))
+	return filepath.Join(dir, filepath.Base(all)), err
 }
 
 // exists names a file of the output that is there already, "" when none is.
@@ -159,14 +176,14 @@ func (o batchOutput) exists() (string, error) {
 // publish writes the files from a complete journal, under other names first: a reader, and a crash at any moment, sees each whole or
 // not at all. The error file comes first, so that an output that is there says that all is.
 func (o batchOutput) publish(j *batchJournal) (err error) {
-	out, err := newWhole(o.out)
+	out, err := newWhole(o.out, j.path)
 	if err != nil {
 		return err
 	}
 	defer out.drop()
 	bad := out
 	if o.errors != "" {
-		if bad, err = newWhole(o.errors); err != nil {
+		if bad, err = newWhole(o.errors, j.path); err != nil {
 			return err
 		}
 		defer bad.drop()
@@ -189,16 +206,36 @@ func (o batchOutput) publish(j *batchJournal) (err error) {
 // whole is a file that gets its name when it is complete.
 type whole struct {
 	path string
+	temp string   // its name until then
 	file *os.File // nil = published
 	w    *bufio.Writer
 }
 
-func newWhole(path string) (*whole, error) {
-	f, err := os.Create(path + ".tmp")
+// newWhole begins a file of the batch whose journal that is; what an earlier process left of it is removed. Only who has the journal
+// may call it.
+func newWhole(path, journal string) (*whole, error) {
+	temp, err := tempName(path, journal)
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	return &whole{path, f, bufio.NewWriterSize(f, 1<<20)}, nil
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return &whole{path, temp, f, bufio.NewWriterSize(f, 1<<20)}, nil
+}
+
+// tempName is a name beside path that no file but this batch's has. It does not grow with path, whose name may be as long as names can be.
+func tempName(path, journal string) (string, error) {
+	owner, err := realPath(journal)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(owner + "\x00" + filepath.Base(path)))
+	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".tranche-batch-%x.tmp", sum[:12])), nil
 }
 
 func (w *whole) line(text []byte) error {
@@ -221,7 +258,7 @@ func (w *whole) publish() error {
 		err = w.file.Close()
 	}
 	if err == nil {
-		err = os.Rename(w.path+".tmp", w.path)
+		err = os.Rename(w.temp, w.path)
 	}
 	if err == nil {
 		w.file = nil
@@ -237,7 +274,7 @@ func (w *whole) publish() error {
 func (w *whole) drop() {
 	if w.file != nil {
 		w.file.Close()
-		os.Remove(w.path + ".tmp")
+		os.Remove(w.temp)
 	}
 }
 

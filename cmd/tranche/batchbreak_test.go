@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A batch names up to five files. None may be another, by whatever path, and what is there by another name stays.
+func TestBatchNamesMeet(t *testing.T) {
+	text, err := os.ReadFile(embeddings(t, "a", "bad b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		in, out, errors string
+		code            code
+		want            string
+	}{
+		"input as out.tmp":               {"z.tmp", "z", "", codePartial, ""},
+		"input as errors.tmp":            {"w.tmp", "y", "w", codePartial, ""},
+		"errors as out.tmp":              {"in", "y", "y.tmp", codePartial, ""},
+		"output as errors.tmp":           {"in", "y.tmp", "y", codePartial, ""},
+		"input as the journal":           {"y.journal", "y", "", codeUsage, "in: "},
+		"errors as the journal":          {"in", "y", "y.journal", codeUsage, "errors: "},
+		"errors as the journal, by link": {"in", "y", "link/y.journal", codeUsage, "errors: "},
+		"errors as the output, by link":  {"in", "y", "link/y", codeUsage, "errors: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			in := filepath.Join(dir, c.in)
+			if err := os.WriteFile(in, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"batch", in, "-o", filepath.Join(dir, c.out), "--endpoint", newEcho(t, nil).URL()}
+			if c.errors != "" {
+				args = append(args, "--errors", filepath.Join(dir, c.errors))
+			}
+			s := newShell(t)
+			s.do(c.code, args...)
+			if !strings.Contains(s.err.String(), c.want) {
+				t.Errorf("said %s, want a word of %q", s.err.String(), c.want)
+			}
+			if now, err := os.ReadFile(in); err != nil || !bytes.Equal(now, text) {
+				t.Errorf("the input is now %q (%v)", now, err)
+			}
+			left := 2 // the input and the link
+			if c.code == codePartial {
+				left++
+				n := len(results(t, filepath.Join(dir, c.out)))
+				if c.errors != "" {
+					n, left = n+len(results(t, filepath.Join(dir, c.errors))), left+1
+				}
+				if n != 2 {
+					t.Errorf("%d results in the files, want 2", n)
+				}
+			}
+			if list, _ := os.ReadDir(dir); len(list) != left {
+				t.Errorf("left behind: %v", list)
+			}
+		})
+	}
+}
