@@ -36,7 +36,7 @@ func (batchCmd) Help() string {
 // batchKeys are the settings a batch knows; the rest would say what its lines say themselves, or shape a dataset it does not write.
 func batchKeys() []string {
 	return []string{
-		"out", "json", "quiet", "progress", "endpoint", "model", "api-key-env", "concurrency", "open-episodes", "kv-budget", "padded", "classes",
+		"out", "json", "quiet", "progress", "endpoint", "model", "api-key-env", "ca-file", "concurrency", "open-episodes", "kv-budget", "padded", "classes",
 		"early-yield", "hedge", "server-idle", "engine-seed", "engine-solve-rate", "engine-speed", "max-attempts", "attempt-timeout", "idle-timeout",
 		"episode-timeout", "drain-timeout",
 	}

@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,4 +69,28 @@ func TestBatchNamesMeet(t *testing.T) {
 			}
 		})
 	}
+}
+
+func authority(t *testing.T, server *httptest.Server) string {
+	return write(t, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+}
+
+// Batches and probes over https trust an authority of one's own, by flag and by file.
+func TestBatchAndProbeTakeAnAuthority(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == "GET" {
+			fmt.Fprint(w, `{"object":"list","data":[{"id":"mock"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"object":"list","data":[]}`)
+	}))
+	defer server.Close()
+	ca, in, dir := authority(t, server), embeddings(t, "a"), t.TempDir()
+	config := write(t, "c.yaml", "ca-file: "+ca+"\n")
+	newShell(t).do(codeOK, "batch", in, "-o", dir+"/flag", "--endpoint", server.URL, "--ca-file", ca)
+	newShell(t).do(codeOK, "batch", in, "-o", dir+"/file", "--endpoint", server.URL, "-c", config)
+	newShell(t).do(codeEndpoint, "batch", in, "-o", dir+"/none", "--endpoint", server.URL)
+	newShell(t).do(codeOK, "probe", server.URL, "--quick", "--ca-file", ca)
+	newShell(t).do(codeEndpoint, "probe", server.URL, "--quick")
 }
