@@ -94,3 +94,24 @@ func TestBatchAndProbeTakeAnAuthority(t *testing.T) {
 	newShell(t).do(codeOK, "probe", server.URL, "--quick", "--ca-file", ca)
 	newShell(t).do(codeEndpoint, "probe", server.URL, "--quick")
 }
+
+// A file of authorities that holds none is a wrong setting, named by its key, and not a dead server.
+func TestBadAuthorities(t *testing.T) {
+	in, tasks, dir := embeddings(t, "a"), taskFile(t, 1, ""), t.TempDir()
+	for name, file := range map[string]string{"no PEM": write(t, "a.pem", "hello\n"), "empty": write(t, "b.pem", ""), "a folder": dir, "a device": os.DevNull} {
+		t.Run(name, func(t *testing.T) {
+			config := write(t, "c.yaml", "endpoint:\n  - url: https://127.0.0.1:1/v1\n    ca-file: "+file+"\n")
+			for _, args := range [][]string{
+				{"batch", in, "-o", dir + "/o", "--endpoint", "https://127.0.0.1:1/v1", "--ca-file", file}, {"batch", in, "-o", dir + "/o", "-c", config},
+				{"probe", "https://127.0.0.1:1/v1", "--ca-file", file}, {"probe", "-c", config},
+				{"run", tasks, "-o", dir + "/run", "--endpoint", "https://127.0.0.1:1/v1", "--ca-file", file},
+			} {
+				s := newShell(t)
+				s.do(codeUsage, args...)
+				if said := s.err.String(); !strings.Contains(said, "ca-file: ") || !strings.Contains(said, file) {
+					t.Errorf("%v: said %s", args, said)
+				}
+			}
+		})
+	}
+}
