@@ -163,13 +163,17 @@ func (b *batch) found() (done bool, err error) {
 	if there == "" || err != nil {
 		return false, withCode(codeDisk, err)
 	}
-	ok, failed, err := b.files.finished(b.lines)
+	have, err := b.files.look(b.lines)
 	if err != nil {
 		return false, withCode(codeDisk, err)
 	}
-	if !ok {
-		return false, withCode(codeRefused, fmt.Errorf("%s: is there already, and is not the result of %s; remove it, or give another name", there, b.in))
+	if err := b.unfit(have, there); err != nil {
+		return false, withCode(codeRefused, err)
 	}
+	if err := b.files.emptyErrors(); err != nil {
+		return false, withCode(codeDisk, err)
+	}
+	failed := have.failed
 	b.a.notice("%s: finished already: it holds a result for every line of %s; nothing was sent", b.files.out, b.in)
 	r := b.report("")
 	r.State, r.Answered, r.Failed, r.Left, r.Command = stateComplete, r.Lines-failed, failed, 0, ""
@@ -178,6 +182,17 @@ func (b *batch) found() (done bool, err error) {
 		return true, err
 	}
 	return true, outcome(codePartial)
+}
+
+// unfit says why what is there is not the whole result under the names given; nil = it is.
+func (b *batch) unfit(have batchFound, there string) error {
+	if have.foreign || have.missing > 0 {
+		return fmt.Errorf("%s: is there already, and is not the result of %s; remove it, or give another name", there, b.in)
+	}
+	if b.files.errors != "" && have.mixed {
+		return fmt.Errorf("%s: is there already, and holds the lines that failed itself: leave --errors out, or remove it to ask all again", b.files.out)
+	}
+	return nil
 }
 
 func (b *batch) openJournal() (err error) {

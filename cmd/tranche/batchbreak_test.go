@@ -115,3 +115,67 @@ func TestBadAuthorities(t *testing.T) {
 		})
 	}
 }
+
+// A finished batch is looked at again with the files named in other ways: what is said of them is true.
+func TestBatchFinishedUnderOtherNames(t *testing.T) {
+	const mixed, apart = false, true
+	for name, c := range map[string]struct {
+		inputs []string
+		apart  bool   // the failed lines went to "errors"
+		lose   string // a file that is removed then
+		errors string // of the second command
+		code   code
+		want   string
+	}{
+		"failed ones in the output, errors now":     {[]string{"a", "bad b"}, mixed, "", "later", codeRefused, "holds the lines that failed itself: leave --errors out"},
+		"nothing failed, errors now":                {[]string{"a", "b"}, mixed, "", "later", codeOK, "finished already"},
+		"failed ones apart, all as it was":          {[]string{"a", "bad b"}, apart, "", "errors", codePartial, "finished already"},
+		"the output removed":                        {[]string{"a", "bad b"}, apart, "out", "errors", codeRefused, "is not the result of"},
+		"nothing failed, errors apart, errors lost": {[]string{"a"}, apart, "errors", "errors", codeOK, "finished already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, dir := newEcho(t, nil), t.TempDir()
+			first := []string{"batch", embeddings(t, c.inputs...), "-o", dir + "/out", "--endpoint", e.URL()}
+			again := first
+			if c.apart {
+				first = append(first[:len(first):len(first)], "--errors", dir+"/errors")
+			}
+			if c.errors != "" {
+				again = append(again[:len(again):len(again)], "--errors", dir+"/"+c.errors)
+			}
+			newShell(t).app.main(t.Context(), first)
+			asked := len(e.Requests())
+			if c.lose != "" {
+				if err := os.Remove(dir + "/" + c.lose); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := newShell(t)
+			s.do(c.code, again...)
+			if !strings.Contains(s.err.String(), c.want) {
+				t.Errorf("said %s, want a word of %q", s.err.String(), c.want)
+			}
+			if len(e.Requests()) != asked {
+				t.Error("something was sent again")
+			}
+			if _, err := os.Stat(dir + "/" + c.errors); err != nil && c.code != codeRefused {
+				t.Errorf("a file that was named is not there: %v", err)
+			}
+		})
+	}
+}
+
+// Behind the results of an output there is nothing else.
+func TestBatchOutputWithMoreBehindIt(t *testing.T) {
+	e, out := newEcho(t, nil), filepath.Join(t.TempDir(), "out")
+	args := []string{"batch", embeddings(t, "a"), "-o", out, "--endpoint", e.URL()}
+	newShell(t).do(codeOK, args...)
+	raw, err := os.ReadFile(out)
+	if err == nil {
+		err = os.WriteFile(out, append(raw, "my notes\n"...), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	newShell(t).do(codeRefused, args...)
+}

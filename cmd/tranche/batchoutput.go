@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"tranche/episode"
@@ -203,6 +204,21 @@ func (o batchOutput) publish(j *batchJournal) (err error) {
 	return err
 }
 
+// emptyErrors makes the error file of a finished batch in which nothing failed, where it is not there.
+func (o batchOutput) emptyErrors() error {
+	if o.errors == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.errors, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // whole is a file that gets its name when it is complete.
 type whole struct {
 	path string
@@ -278,9 +294,16 @@ func (w *whole) drop() {
 	}
 }
 
-// finished tells whether the files hold a result for every line of the input, in its order, and nothing else; failed counts those
-// that are no answers.
-func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
+// batchFound is what the files hold that are there already.
+type batchFound struct {
+	failed  int  // lines whose result is no answer
+	missing int  // lines without a result
+	mixed   bool // failed ones stand in the output
+	foreign bool // they hold something else than results of the input, each once and in its order
+}
+
+// look compares the files with the input.
+func (o batchOutput) look(f *batchFile) (found batchFound, err error) {
 	var results []*resultReader
 	for _, p := range []string{o.out, o.errors} {
 		if p == "" {
@@ -288,14 +311,14 @@ func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
 		}
 		r, err := openResults(p)
 		if err != nil {
-			return false, 0, nil // something else, whatever it is
+			return batchFound{foreign: true}, nil // something else, whatever it is
 		}
 		defer r.close()
 		results = append(results, r)
 	}
 	lines, err := openBatch(f.path)
 	if err != nil {
-		return false, 0, err
+		return found, err
 	}
 	defer lines.close()
 	for {
@@ -304,34 +327,34 @@ func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
 			break
 		}
 		if err != nil {
-			return false, 0, err
+			return found, err
 		}
 		var in struct {
 			CustomID string `json:"custom_id"`
 		}
-		if json.Unmarshal(raw, &in) != nil {
-			return false, 0, nil
+		if err := json.Unmarshal(raw, &in); err != nil {
+			return found, fmt.Errorf("%s: was changed since it was checked: %w", f.path, err)
 		}
-		found := false
-		for _, r := range results {
-			if !found && r.more && r.head.CustomID == in.CustomID {
-				found = true
-				if r.head.Error != nil || r.head.Response == nil || r.head.Response.StatusCode != http.StatusOK {
-					failed++
-				}
-				r.next()
-			}
-		}
-		if !found {
-			return false, 0, nil
-		}
+		found.take(results, in.CustomID)
 	}
 	for _, r := range results {
-		if r.more {
-			return false, 0, nil
-		}
+		found.foreign = found.foreign || r.more || r.broken
 	}
-	return true, failed, nil
+	return found, nil
+}
+
+// take looks for the result of one line at the heads of the files, the output's first.
+func (f *batchFound) take(results []*resultReader, id string) {
+	i := slices.IndexFunc(results, func(r *resultReader) bool { return r.more && r.head.CustomID == id })
+	if i < 0 {
+		f.missing++
+		return
+	}
+	if h := results[i].head; h.Error != nil || h.Response == nil || h.Response.StatusCode != http.StatusOK {
+		f.failed++
+		f.mixed = f.mixed || i == 0
+	}
+	results[i].next()
 }
 
 // resultReader reads a file of results; head is the one in hand while there are more.
@@ -339,6 +362,7 @@ type resultReader struct {
 	reader *batchReader
 	head   outputLine
 	more   bool
+	broken bool // it holds something that is no result
 }
 
 func openResults(path string) (*resultReader, error) {
@@ -360,7 +384,10 @@ func openResults(path string) (*resultReader, error) {
 func (r *resultReader) next() {
 	raw, _, err := r.reader.next()
 	r.head = outputLine{}
-	r.more = err == nil && json.Unmarshal(raw, &r.head) == nil
+	if err == nil {
+		err = json.Unmarshal(raw, &r.head)
+	}
+	r.more, r.broken = err == nil, err != nil && err != io.EOF
 }
 
 func (r *resultReader) close() {
