@@ -186,6 +186,10 @@ func (b *batch) found() (done bool, err error) {
 
 // unfit says why what is there is not the whole result under the names given; nil = it is.
 func (b *batch) unfit(have batchFound, there string) error {
+	if _, err := os.Lstat(b.files.errors); err != nil && have.missing > 0 && !have.foreign && !have.mixed { // an output beside error lines
+		return fmt.Errorf("%s: is there already, with %d of the %d results of %s; the lines that failed are missing: give --errors FILE with the file that holds them, or remove it to ask all again",
+			b.files.out, b.lines.lines-have.missing, b.lines.lines, b.in)
+	}
 	if have.foreign || have.missing > 0 {
 		return fmt.Errorf("%s: is there already, and is not the result of %s; remove it, or give another name", there, b.in)
 	}

@@ -129,7 +129,10 @@ func TestBatchFinishedUnderOtherNames(t *testing.T) {
 	}{
 		"failed ones in the output, errors now":     {[]string{"a", "bad b"}, mixed, "", "later", codeRefused, "holds the lines that failed itself: leave --errors out"},
 		"nothing failed, errors now":                {[]string{"a", "b"}, mixed, "", "later", codeOK, "finished already"},
+		"failed ones apart, no errors now":          {[]string{"a", "bad b"}, apart, "", "", codeRefused, "the lines that failed are missing: give --errors FILE"},
+		"failed ones apart, errors removed":         {[]string{"a", "bad b"}, apart, "errors", "errors", codeRefused, "the lines that failed are missing"},
 		"failed ones apart, all as it was":          {[]string{"a", "bad b"}, apart, "", "errors", codePartial, "finished already"},
+		"all failed, no errors now":                 {[]string{"bad a", "bad b"}, apart, "", "", codeRefused, "the lines that failed are missing: give --errors FILE"},
 		"the output removed":                        {[]string{"a", "bad b"}, apart, "out", "errors", codeRefused, "is not the result of"},
 		"nothing failed, errors apart, errors lost": {[]string{"a"}, apart, "errors", "errors", codeOK, "finished already"},
 	} {
