@@ -37,7 +37,7 @@ func (batchCmd) Help() string {
 func batchKeys() []string {
 	return []string{
 		"out", "json", "quiet", "progress", "endpoint", "model", "api-key-env", "ca-file", "concurrency", "open-episodes", "kv-budget", "padded", "classes",
-		"early-yield", "hedge", "server-idle", "engine-seed", "engine-solve-rate", "engine-speed", "max-attempts", "attempt-timeout", "idle-timeout",
+		"early-yield", "hedge", "server-idle", "max-attempts", "attempt-timeout", "idle-timeout",
 		"episode-timeout", "drain-timeout",
 	}
 }
@@ -53,9 +53,13 @@ func shapeBatch(parser *kong.Kong) {
 	hideFlags(parser, "batch", hidden...)
 	for _, node := range parser.Model.Children {
 		for _, flag := range node.Flags {
-			if node.Name == "batch" && flag.Name == "out" {
+			switch {
+			case node.Name != "batch":
+			case flag.Name == "out":
 				flag.Aliases, flag.PlaceHolder = append(flag.Aliases, "output-file"), "FILE"
 				flag.Help = "Output file. It appears when every line has its result. Also: --output-file."
+			case flag.Name == "endpoint":
+				flag.Help = "OpenAI-compatible server, e.g. http://host:8000/v1; may be repeated. Needed."
 			}
 		}
 	}
@@ -91,14 +95,17 @@ func (c *batchCmd) batch(a *app, given map[string]bool) (*batch, error) {
 	if set.Out == "" {
 		f.add("out: is missing; expected the file the answers go to: -o OUT.jsonl")
 	}
+	if len(set.Endpoint) == 0 {
+		f.add("endpoint: is missing; expected a server, e.g. --endpoint http://host:8000/v1 (tranche engine serves a simulated one)")
+	}
 	checkBatchSettings(f, &set)
 	set.Tasks = []string{in}
 	f.list = append(f.list, set.check())
 	b := &batch{session: newSession(a, set), in: in, files: batchOutput{set.Out, c.Errors}, ownModel: c.ReplaceModel}
-	if err := f.err(); err != nil {
-		return nil, err
+	if in != "" && set.Out != "" {
+		f.list = append(f.list, b.files.check(in))
 	}
-	return b, b.files.check(in)
+	return b, f.err()
 }
 
 // checkBatchSettings refuses by name what has no meaning in a batch.

@@ -182,3 +182,14 @@ func TestBatchOutputWithMoreBehindIt(t *testing.T) {
 	}
 	newShell(t).do(codeRefused, args...)
 }
+
+// Nobody gets made-up answers for want of a flag.
+func TestBatchNeedsAnEndpoint(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	s := newShell(t)
+	s.do(codeUsage, "batch", embeddings(t, "a"), "-o", out)
+	if !strings.Contains(s.err.String(), "endpoint: is missing") {
+		t.Errorf("said %s", s.err.String())
+	}
+	nothingLeft(t, out)
+}
