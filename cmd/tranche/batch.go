@@ -454,6 +454,9 @@ func (b *batch) report(ended string) *batchReport {
 	if b.fleet != nil {
 		r.Session.Endpoints, r.Notes = b.endpointReports(), b.fleet.notes()
 	}
+	if b.journal != nil && b.journal.damaged > 0 { // here, and no notice: it is told with --quiet too
+		r.Notes = slices.Insert(r.Notes, 0, fmt.Sprintf("%d damaged records in %s were passed over; what they held was dropped, and those lines are asked again", b.journal.damaged, b.journal.path))
+	}
 	return r
 }
 
@@ -481,11 +484,11 @@ func (r *batchReport) text() string {
 	}
 	if r.Command != "" {
 		fmt.Fprintf(&s, "go on with: %s\n", r.Command)
-		return s.String()
-	}
-	fmt.Fprintf(&s, "output: %s\n", r.Output)
-	if r.Errors != "" {
-		fmt.Fprintf(&s, "errors: %s\n", r.Errors)
+	} else {
+		fmt.Fprintf(&s, "output: %s\n", r.Output)
+		if r.Errors != "" {
+			fmt.Fprintf(&s, "errors: %s\n", r.Errors)
+		}
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&s, "note: %s\n", n)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -192,4 +194,53 @@ func TestBatchNeedsAnEndpoint(t *testing.T) {
 		t.Errorf("said %s", s.err.String())
 	}
 	nothingLeft(t, out)
+}
+
+// One damaged record costs its own line only, and the result says so, under -q too.
+func TestBatchJournalDamagedInTheMiddle(t *testing.T) {
+	inputs := numbered(6)
+	e, in, out := newEcho(t, nil), embeddings(t, inputs...), filepath.Join(t.TempDir(), "out")
+	f, err := checkBatch(t.Context(), in, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Input: f.digest, Lines: f.lines})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at int64 // inside the second result
+	for line := range 5 {
+		if line == 2 {
+			at = j.size - 9
+		}
+		if err := j.Write(t.Context(), ended(line, `{"of":`+string(encode(map[string]any{"input": inputs[line]}))+`}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = j.file.WriteAt([]byte("#"), at)
+	j.close()
+	if err = errors.Join(err, j.release(false)); err != nil {
+		t.Fatal(err)
+	}
+	s := newShell(t)
+	s.do(codeOK, "batch", in, "-o", out, "--endpoint", e.URL(), "-q", "--json")
+	for line, input := range inputs {
+		want := 0
+		if line == 1 || line == 5 {
+			want = 1
+		}
+		if n := e.times(input); n != want {
+			t.Errorf("line %d was asked %d times, want %d", line, n, want)
+		}
+	}
+	if list := results(t, out); len(list) != 6 || list[1].CustomID != "r1" {
+		t.Errorf("%d results", len(list))
+	}
+	var r batchReport
+	if err := json.Unmarshal(s.out.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "1 damaged records") {
+		t.Errorf("notes: %q", r.Notes)
+	}
 }
