@@ -244,3 +244,47 @@ func TestBatchJournalDamagedInTheMiddle(t *testing.T) {
 		t.Errorf("notes: %q", r.Notes)
 	}
 }
+
+// Text is Unicode when its bytes are and its escapes are; U+FFFD is a character like others.
+func TestBatchUnicode(t *testing.T) {
+	line := func(id, input string) string {
+		return `{"custom_id":"` + id + `","method":"POST","url":"/v1/embeddings","body":{"input":"` + input + `"}}`
+	}
+	for name, c := range map[string]struct {
+		text string
+		code code
+		want string
+	}{
+		"an escaped U+FFFD":      {line(`\ufffd`, "x"), codeOK, ""},
+		"U+FFFD itself":          {line("\ufffd", "\ufffd"), codeOK, ""},
+		"a pair":                 {line(`\ud83d\ude00`, "x"), codeOK, ""},
+		"an escaped backslash":   {line(`\\ud800`, "x"), codeOK, ""},
+		"half a pair":            {line(`\ud800`, "x"), codeTasks, `field "custom_id": expected valid Unicode`},
+		"the second half":        {line(`a\uDE00`, "x"), codeTasks, `field "custom_id": expected valid Unicode`},
+		"two first halves":       {line(`\ud800\ud800`, "x"), codeTasks, `field "custom_id": expected valid Unicode`},
+		"half, then another":     {line(`\ud800\u0041\udc00`, "x"), codeTasks, `field "custom_id": expected valid Unicode`},
+		"a raw byte in the body": {line("a", "x\xfe"), codeTasks, "in.jsonl:1: expected UTF-8, found the byte 0xfe at byte 75 of the line"},
+		"a raw byte in the id":   {line("a\xfe", "x"), codeTasks, "in.jsonl:1: expected UTF-8, found the byte 0xfe at byte 16 of the line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, out := newEcho(t, nil), filepath.Join(t.TempDir(), "out")
+			s := newShell(t)
+			s.do(c.code, "batch", write(t, "in.jsonl", c.text), "-o", out, "--endpoint", e.URL())
+			if !strings.Contains(s.err.String(), c.want) {
+				t.Errorf("said %s, want a word of %q", s.err.String(), c.want)
+			}
+			if c.code != codeOK {
+				return
+			}
+			var in struct {
+				CustomID string `json:"custom_id"`
+			}
+			if err := json.Unmarshal([]byte(c.text), &in); err != nil {
+				t.Fatal(err)
+			}
+			if got := results(t, out)[0].CustomID; got != in.CustomID {
+				t.Errorf("%q came back as %q", in.CustomID, got)
+			}
+		})
+	}
+}
