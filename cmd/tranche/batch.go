@@ -338,7 +338,7 @@ func (b *batch) conclude(runErr error) error {
 	err = errors.Join(err, b.closeJournal(complete && err == nil))
 	why := b.ending(runErr, complete, failed)
 	if err != nil {
-		why = ending{codeDisk, "the output could not be written", err}
+		why = ending{codeDisk, "the output could not be written: " + err.Error(), err}
 	}
 	r := b.report(why.text)
 	r.Answered, r.Failed, r.Left = good, failed, b.lines.lines-good-failed
@@ -367,7 +367,12 @@ func (b *batch) ending(runErr error, complete bool, failed int) ending {
 	case runErr == nil:
 		return ending{codeInternal, "lines were left", errors.New("a bug here: the batch ended with lines left")}
 	}
-	return ending{codeOf(runErr), "it could not go on", runErr}
+	var told *coded
+	if errors.As(runErr, &told) { // without what the parts of a run say around it, which know episodes and no lines
+		runErr = told.err
+		return ending{told.code, "it could not go on: " + runErr.Error(), runErr}
+	}
+	return ending{codeInternal, "it could not go on: " + runErr.Error(), runErr}
 }
 
 // batchSink passes results on and counts them.
@@ -383,7 +388,7 @@ type batchSink struct {
 // Write is episode.Sink.
 func (s *batchSink) Write(ctx context.Context, e *episode.Episode) error {
 	if err := s.journal.Write(ctx, e); err != nil {
-		return err
+		return &coded{codeOf(err), fmt.Errorf("keep the result of custom_id %q: %w", e.Task.ID, err)}
 	}
 	class := ""
 	switch {

@@ -288,3 +288,25 @@ func TestBatchUnicode(t *testing.T) {
 		})
 	}
 }
+
+// What ended a batch is said in the words of the batch: the line, the file, the cause.
+func TestBatchSaysWhatEndedIt(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Lines: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.file.Close() // from here on nothing can be written
+	sink := &batchSink{journal: j, tally: &tally{}, by: map[string]int64{}}
+	err = sink.Write(t.Context(), ended(7, `{}`))
+	j.close()
+	why := (&batch{session: newSession(&app{}, defaults())}).ending(fmt.Errorf("write episode d729ee50: %w", err), false, 0)
+	for _, said := range []string{why.text, why.err.Error()} {
+		if !strings.Contains(said, `custom_id "r7"`) || !strings.Contains(said, "out.journal") || !strings.Contains(said, "closed") || strings.Contains(said, "episode") {
+			t.Errorf("said %s", said)
+		}
+	}
+	if why.code != codeDisk {
+		t.Errorf("exit status %d", why.code)
+	}
+}
