@@ -338,7 +338,7 @@ func (b *batch) conclude(runErr error) error {
 	err = errors.Join(err, b.closeJournal(complete && err == nil))
 	why := b.ending(runErr, complete, failed)
 	if err != nil {
-		why = ending{codeDisk, "the output could not be written: " + err.Error(), err}
+		why = ending{codeOf(withCode(codeDisk, err)), "the output could not be written: " + err.Error(), err}
 	}
 	r := b.report(why.text)
 	r.Answered, r.Failed, r.Left = good, failed, b.lines.lines-good-failed

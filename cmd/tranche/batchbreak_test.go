@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"tranche/episode"
 )
 
 // A batch names up to five files. None may be another, by whatever path, and what is there by another name stays.
@@ -309,4 +311,51 @@ func TestBatchSaysWhatEndedIt(t *testing.T) {
 	if why.code != codeDisk {
 		t.Errorf("exit status %d", why.code)
 	}
+}
+
+// An answered batch whose files a crash kept from being named is named by the next try: over its own files, never over another's.
+func TestBatchReplacesNothing(t *testing.T) {
+	in, dir := embeddings(t, "a", "b"), t.TempDir()
+	out, bad := filepath.Join(dir, "out"), filepath.Join(dir, "errors")
+	f, err := checkBatch(t.Context(), in, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Input: f.digest, Lines: f.lines})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := ended(1, `{"error":{}}`)
+	refused.Status, refused.Fault = episode.StatusFailed, &episode.Fault{Class: episode.ClassBadRequest, Answer: &episode.Answer{Status: 400, Body: []byte(`{}`)}}
+	for _, e := range []*episode.Episode{ended(0, `{}`), refused} {
+		if err := j.Write(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.close()
+	if err := j.release(false); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"batch", in, "-o", out, "--errors", bad, "--endpoint", "http://127.0.0.1:1/v1"}
+	for _, path := range []string{bad, out} {
+		if err := os.WriteFile(path, []byte("mine\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := newShell(t)
+		s.do(codeRefused, args...)
+		if raw, err := os.ReadFile(path); err != nil || string(raw) != "mine\n" || !strings.Contains(s.err.String(), path+": a file of that name is there already") {
+			t.Errorf("%q (%v), said %s", raw, err, s.err.String())
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(results(t, bad)) != 1 { // it was named before the output was refused, as before a crash
+		t.Error("the error file is not there")
+	}
+	newShell(t).do(codePartial, args...)
+	if len(results(t, out)) != 1 || len(results(t, bad)) != 1 {
+		t.Error("not one result in each file")
+	}
+	nothingLeft(t, out)
 }

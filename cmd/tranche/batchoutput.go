@@ -274,7 +274,7 @@ func (w *whole) publish() error {
 		err = w.file.Close()
 	}
 	if err == nil {
-		err = os.Rename(w.temp, w.path)
+		err = w.name()
 	}
 	if err == nil {
 		w.file = nil
@@ -284,6 +284,45 @@ func (w *whole) publish() error {
 		return fmt.Errorf("write %s: %w", w.path, err)
 	}
 	return nil
+}
+
+// name gives the file its name. One that has it already is replaced by its equal only, which a crash between the files of a batch leaves.
+func (w *whole) name() error {
+	same, err := sameContent(w.temp, w.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && same:
+		return os.Rename(w.temp, w.path)
+	case err != nil:
+		return err
+	}
+	return withCode(codeRefused, errors.New("a file of that name is there already and holds something else; remove it, or give another name"))
+}
+
+// sameContent tells whether two files hold the same bytes.
+func sameContent(a, b string) (bool, error) {
+	x, err := os.Open(a)
+	if err != nil {
+		return false, err
+	}
+	defer x.Close()
+	y, err := os.Open(b)
+	if err != nil {
+		return false, err
+	}
+	defer y.Close()
+	p, q := bufio.NewReaderSize(x, 1<<16), bufio.NewReaderSize(y, 1<<16)
+	for {
+		one, err := p.ReadByte()
+		other, also := q.ReadByte()
+		switch {
+		case err == io.EOF && also == io.EOF:
+			return true, nil
+		case err == io.EOF && also == nil, also == io.EOF && err == nil, err == nil && also == nil && one != other:
+			return false, nil
+		case err != nil || also != nil:
+			return false, errors.Join(err, also)
+		}
+	}
 }
 
 // drop removes what was not published.
