@@ -35,7 +35,7 @@ func newTransport(cfg Config, socket string) (*http.Transport, error) {
 		t.Proxy = http.ProxyFromEnvironment
 	}
 	if cfg.CAFile != "" {
-		roots, err := readCAs(cfg.CAFile)
+		roots, err := ReadCAs(cfg.CAFile)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +70,8 @@ func boundedDial(timeout time.Duration, socket string) func(context.Context, str
 	}
 }
 
-func readCAs(file string) (*x509.CertPool, error) {
+// ReadCAs reads a PEM file of certificate authorities; one that holds none is an error.
+func ReadCAs(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate authorities: %w", err)

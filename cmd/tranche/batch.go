@@ -36,8 +36,8 @@ func (batchCmd) Help() string {
 // batchKeys are the settings a batch knows; the rest would say what its lines say themselves, or shape a dataset it does not write.
 func batchKeys() []string {
 	return []string{
-		"out", "json", "quiet", "progress", "endpoint", "model", "api-key-env", "concurrency", "open-episodes", "kv-budget", "padded", "classes",
-		"early-yield", "hedge", "server-idle", "engine-seed", "engine-solve-rate", "engine-speed", "max-attempts", "attempt-timeout", "idle-timeout",
+		"out", "json", "quiet", "progress", "endpoint", "model", "api-key-env", "ca-file", "concurrency", "open-episodes", "kv-budget", "padded", "classes",
+		"early-yield", "hedge", "server-idle", "max-attempts", "attempt-timeout", "idle-timeout",
 		"episode-timeout", "drain-timeout",
 	}
 }
@@ -53,9 +53,13 @@ func shapeBatch(parser *kong.Kong) {
 	hideFlags(parser, "batch", hidden...)
 	for _, node := range parser.Model.Children {
 		for _, flag := range node.Flags {
-			if node.Name == "batch" && flag.Name == "out" {
+			switch {
+			case node.Name != "batch":
+			case flag.Name == "out":
 				flag.Aliases, flag.PlaceHolder = append(flag.Aliases, "output-file"), "FILE"
 				flag.Help = "Output file. It appears when every line has its result. Also: --output-file."
+			case flag.Name == "endpoint":
+				flag.Help = "OpenAI-compatible server, e.g. http://host:8000/v1; may be repeated. Needed."
 			}
 		}
 	}
@@ -91,14 +95,17 @@ func (c *batchCmd) batch(a *app, given map[string]bool) (*batch, error) {
 	if set.Out == "" {
 		f.add("out: is missing; expected the file the answers go to: -o OUT.jsonl")
 	}
+	if len(set.Endpoint) == 0 {
+		f.add("endpoint: is missing; expected a server, e.g. --endpoint http://host:8000/v1 (tranche engine serves a simulated one)")
+	}
 	checkBatchSettings(f, &set)
 	set.Tasks = []string{in}
 	f.list = append(f.list, set.check())
 	b := &batch{session: newSession(a, set), in: in, files: batchOutput{set.Out, c.Errors}, ownModel: c.ReplaceModel}
-	if err := f.err(); err != nil {
-		return nil, err
+	if in != "" && set.Out != "" {
+		f.list = append(f.list, b.files.check(in))
 	}
-	return b, b.files.check(in)
+	return b, f.err()
 }
 
 // checkBatchSettings refuses by name what has no meaning in a batch.
@@ -163,13 +170,17 @@ func (b *batch) found() (done bool, err error) {
 	if there == "" || err != nil {
 		return false, withCode(codeDisk, err)
 	}
-	ok, failed, err := b.files.finished(b.lines)
+	have, err := b.files.look(b.lines)
 	if err != nil {
 		return false, withCode(codeDisk, err)
 	}
-	if !ok {
-		return false, withCode(codeRefused, fmt.Errorf("%s: is there already, and is not the result of %s; remove it, or give another name", there, b.in))
+	if err := b.unfit(have, there); err != nil {
+		return false, withCode(codeRefused, err)
 	}
+	if err := b.files.emptyErrors(); err != nil {
+		return false, withCode(codeDisk, err)
+	}
+	failed := have.failed
 	b.a.notice("%s: finished already: it holds a result for every line of %s; nothing was sent", b.files.out, b.in)
 	r := b.report("")
 	r.State, r.Answered, r.Failed, r.Left, r.Command = stateComplete, r.Lines-failed, failed, 0, ""
@@ -178,6 +189,21 @@ func (b *batch) found() (done bool, err error) {
 		return true, err
 	}
 	return true, outcome(codePartial)
+}
+
+// unfit says why what is there is not the whole result under the names given; nil = it is.
+func (b *batch) unfit(have batchFound, there string) error {
+	if _, err := os.Lstat(b.files.errors); err != nil && have.missing > 0 && !have.foreign && !have.mixed { // an output beside error lines
+		return fmt.Errorf("%s: is there already, with %d of the %d results of %s; the lines that failed are missing: give --errors FILE with the file that holds them, or remove it to ask all again",
+			b.files.out, b.lines.lines-have.missing, b.lines.lines, b.in)
+	}
+	if have.foreign || have.missing > 0 {
+		return fmt.Errorf("%s: is there already, and is not the result of %s; remove it, or give another name", there, b.in)
+	}
+	if b.files.errors != "" && have.mixed {
+		return fmt.Errorf("%s: is there already, and holds the lines that failed itself: leave --errors out, or remove it to ask all again", b.files.out)
+	}
+	return nil
 }
 
 func (b *batch) openJournal() (err error) {
@@ -191,6 +217,12 @@ func (b *batch) openJournal() (err error) {
 	}
 	if dropped > 0 {
 		b.a.notice("recovered: the last %d bytes of %s were not whole and are taken off", dropped, b.journal.path)
+	}
+	if there, err := b.files.exists(); b.left() > 0 && (there != "" || err != nil) { // ours appear at the end only
+		if err == nil {
+			err = withCode(codeRefused, fmt.Errorf("%s: is there already, though lines of %s are left: it is not this batch's; remove it, or give another name", there, b.in))
+		}
+		return errors.Join(withCode(codeDisk, err), b.closeJournal(false))
 	}
 	good, failed := b.journal.counts()
 	if b.before = int64(good + failed); b.before > 0 {
@@ -306,7 +338,7 @@ func (b *batch) conclude(runErr error) error {
 	err = errors.Join(err, b.closeJournal(complete && err == nil))
 	why := b.ending(runErr, complete, failed)
 	if err != nil {
-		why = ending{codeDisk, "the output could not be written", err}
+		why = ending{codeOf(withCode(codeDisk, err)), "the output could not be written: " + err.Error(), err}
 	}
 	r := b.report(why.text)
 	r.Answered, r.Failed, r.Left = good, failed, b.lines.lines-good-failed
@@ -335,7 +367,12 @@ func (b *batch) ending(runErr error, complete bool, failed int) ending {
 	case runErr == nil:
 		return ending{codeInternal, "lines were left", errors.New("a bug here: the batch ended with lines left")}
 	}
-	return ending{codeOf(runErr), "it could not go on", runErr}
+	var told *coded
+	if errors.As(runErr, &told) { // without what the parts of a run say around it, which know episodes and no lines
+		runErr = told.err
+		return ending{told.code, "it could not go on: " + runErr.Error(), runErr}
+	}
+	return ending{codeInternal, "it could not go on: " + runErr.Error(), runErr}
 }
 
 // batchSink passes results on and counts them.
@@ -351,7 +388,7 @@ type batchSink struct {
 // Write is episode.Sink.
 func (s *batchSink) Write(ctx context.Context, e *episode.Episode) error {
 	if err := s.journal.Write(ctx, e); err != nil {
-		return err
+		return &coded{codeOf(err), fmt.Errorf("keep the result of custom_id %q: %w", e.Task.ID, err)}
 	}
 	class := ""
 	switch {
@@ -422,6 +459,9 @@ func (b *batch) report(ended string) *batchReport {
 	if b.fleet != nil {
 		r.Session.Endpoints, r.Notes = b.endpointReports(), b.fleet.notes()
 	}
+	if b.journal != nil && b.journal.damaged > 0 { // here, and no notice: it is told with --quiet too
+		r.Notes = slices.Insert(r.Notes, 0, fmt.Sprintf("%d damaged records in %s were passed over; what they held was dropped, and those lines are asked again", b.journal.damaged, b.journal.path))
+	}
 	return r
 }
 
@@ -449,11 +489,11 @@ func (r *batchReport) text() string {
 	}
 	if r.Command != "" {
 		fmt.Fprintf(&s, "go on with: %s\n", r.Command)
-		return s.String()
-	}
-	fmt.Fprintf(&s, "output: %s\n", r.Output)
-	if r.Errors != "" {
-		fmt.Fprintf(&s, "errors: %s\n", r.Errors)
+	} else {
+		fmt.Fprintf(&s, "output: %s\n", r.Output)
+		if r.Errors != "" {
+			fmt.Fprintf(&s, "errors: %s\n", r.Errors)
+		}
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&s, "note: %s\n", n)

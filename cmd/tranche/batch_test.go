@@ -101,7 +101,11 @@ func inOrder(t *testing.T, list []outputLine, inputs []string) {
 
 func nothingLeft(t *testing.T, out string) {
 	t.Helper()
-	for _, p := range []string{batchJournalPath(out), out + ".tmp"} {
+	temp, err := filepath.Glob(filepath.Join(filepath.Dir(out), ".tranche-batch-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(temp, batchJournalPath(out)) {
 		if _, err := os.Stat(p); err == nil {
 			t.Errorf("%s was left", p)
 		}
@@ -299,8 +303,8 @@ func TestBatchRefuses(t *testing.T) {
 		"output is a folder":  {[]string{in, "-o", dir}, codeUsage, "expected the path of a file"},
 		"no such folder":      {[]string{in, "-o", dir + "/no/o"}, codeUsage, "there is no such folder"},
 		"one file for both":   {[]string{in, "-o", dir + "/o", "--errors", dir + "/o"}, codeUsage, "errors: " + dir + "/o is the output"},
-		"another's output":    {[]string{in, "-o", taken}, codeRefused, "is there already"},
-		"no such input":       {[]string{dir + "/nothing", "-o", dir + "/o"}, codeTasks, "no such file"},
+		"another's output":    {[]string{in, "-o", taken, "--endpoint", "http://127.0.0.1:1/v1"}, codeRefused, "is there already"},
+		"no such input":       {[]string{dir + "/nothing", "-o", dir + "/o", "--endpoint", "http://127.0.0.1:1/v1"}, codeTasks, "no such file"},
 		"no endpoint":         {[]string{in, "-o", dir + "/o", "--endpoint", "http://127.0.0.1:1/v1"}, codeEndpoint, "no endpoint is usable"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -409,7 +413,7 @@ func TestBatchJournalBelongsToItsInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newShell(t)
-		s.do(codeRefused, "batch", in, "-o", out)
+		s.do(codeRefused, "batch", in, "-o", out, "--endpoint", "http://127.0.0.1:1/v1")
 		if !strings.Contains(s.err.String(), c.want) {
 			t.Errorf("%s: said %s", name, s.err.String())
 		}
@@ -424,7 +428,7 @@ func TestBatchIsLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newShell(t)
-	s.do(codeRefused, "batch", in, "-o", out)
+	s.do(codeRefused, "batch", in, "-o", out, "--endpoint", "http://127.0.0.1:1/v1")
 	if !strings.Contains(s.err.String(), "another process is at this batch") {
 		t.Errorf("said %s", s.err.String())
 	}
@@ -432,5 +436,5 @@ func TestBatchIsLocked(t *testing.T) {
 	if err := j.release(true); err != nil {
 		t.Fatal(err)
 	}
-	newShell(t).do(codeOK, "batch", in, "-o", out)
+	newShell(t).do(codeOK, "batch", in, "-o", out, "--endpoint", newEcho(t, nil).URL())
 }

@@ -24,13 +24,14 @@ import (
 //
 //	crc32c of the rest, 8 hex digits · space · line from 0 · space · + or - (failed) · space · the line of the output
 //
-// It is only ever appended to, so what a crash leaves of the last write is at its end.
+// It is only ever appended to, so what a crash leaves of the last write is at its end. A record that is damaged elsewhere is passed over.
 type batchJournal struct {
-	file  *os.File
-	path  string
-	size  int64 // durable
-	queue chan *batchEntry
-	ended chan struct{} // closed by commit when it has ended
+	file    *os.File
+	path    string
+	size    int64 // durable
+	damaged int   // records that were read and are no results, whole ones behind them; set when it is opened
+	queue   chan *batchEntry
+	ended   chan struct{} // closed by commit when it has ended
 
 	mu     sync.Mutex // guards what is below
 	where  []batchPlace
@@ -177,10 +178,11 @@ func (h batchHead) accept(path string, first []byte) error {
 	return nil
 }
 
-// replay reads results up to the first that is not whole.
+// replay reads results. What is not whole behind the last one that is, a crash left; before that it was damaged, and costs itself alone.
 func (j *batchJournal) replay(r *bufio.Reader, at int64) error {
+	j.size = at
+	bad := 0 // since the last whole one
 	for {
-		j.size = at
 		record, err := r.ReadBytes('\n')
 		if err == io.EOF {
 			return nil
@@ -188,12 +190,15 @@ func (j *batchJournal) replay(r *bufio.Reader, at int64) error {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", j.path, err)
 		}
+		start := at
+		at += int64(len(record))
 		line, failed, text, err := parseRecord(record)
 		if err != nil || line >= len(j.where) {
-			return nil
+			bad++
+			continue
 		}
-		j.count(line, failed, at+int64(len(record)-len(text)-1), len(text))
-		at += int64(len(record))
+		j.count(line, failed, start+int64(len(record)-len(text)-1), len(text))
+		j.size, j.damaged, bad = at, j.damaged+bad, 0
 	}
 }
 

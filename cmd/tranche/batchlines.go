@@ -12,7 +12,9 @@ import (
 	"hash/maphash"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"tranche/episode"
@@ -54,6 +56,11 @@ func batchLine(raw []byte, at episode.Position, ownModel bool) (t *episode.Task,
 	fault := func(field, format string, args ...any) {
 		bad = append(bad, &taskfile.RowError{Where: at, Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
+	if !utf8.Valid(raw) {
+		n := firstInvalid(raw)
+		fault("", "expected UTF-8, found the byte %#x at byte %d of the line", raw[n], n+1)
+		return nil, "", bad
+	}
 	var cols map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &cols); err != nil || cols == nil {
 		fault("", "expected one JSON object {custom_id, method, url, body}, found %s", shown(raw))
@@ -63,7 +70,7 @@ func batchLine(raw []byte, at episode.Position, ownModel bool) (t *episode.Task,
 	switch {
 	case id == "":
 		fault("custom_id", "expected a text that no other line has, found %s", shown(cols["custom_id"]))
-	case strings.ContainsRune(id, utf8.RuneError):
+	case halfPair(cols["custom_id"]):
 		fault("custom_id", "expected valid Unicode, found %s", shown(cols["custom_id"]))
 	}
 	if textOf(cols["method"]) != "POST" {
@@ -111,6 +118,54 @@ func textOf(raw json.RawMessage) string {
 		return ""
 	}
 	return s
+}
+
+// firstInvalid is the index of the first byte that is no UTF-8; the length when all is.
+func firstInvalid(text []byte) int {
+	n := 0
+	for n < len(text) {
+		r, size := utf8.DecodeRune(text[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// halfPair tells whether a JSON string has an escape that is half of a surrogate pair: it stands for no character, and reading it gives
+// U+FFFD, which is one.
+func halfPair(doc []byte) bool {
+	for len(doc) > 0 {
+		i := bytes.IndexByte(doc, '\\')
+		if i < 0 {
+			return false
+		}
+		doc = doc[i:]
+		r, isUnicode := escaped(doc)
+		switch {
+		case !isUnicode:
+			doc = doc[2:]
+			continue
+		case utf16.IsSurrogate(r):
+			second, _ := escaped(doc[6:])
+			if utf16.DecodeRune(r, second) == utf8.RuneError {
+				return true
+			}
+			doc = doc[6:]
+		}
+		doc = doc[6:]
+	}
+	return false
+}
+
+// escaped reads an escape \uXXXX at the beginning of text.
+func escaped(text []byte) (r rune, ok bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n), err == nil
 }
 
 // shown is a value for a message.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"tranche/episode"
@@ -119,9 +121,15 @@ func (o batchOutput) check(in string) error {
 		if samePath(p, in) {
 			f.add("%s: %s is the input", name, p)
 		}
+		if name == "errors" && samePath(p, batchJournalPath(o.out)) {
+			f.add("errors: %s is the journal of this output; give one of them another name", p)
+		}
 		if info, err := os.Stat(filepath.Dir(p)); err != nil || !info.IsDir() {
 			f.add("%s: %s: there is no such folder", name, filepath.Dir(p))
 		}
+	}
+	if o.out != "" && samePath(in, batchJournalPath(o.out)) {
+		f.add("in: %s is the journal of this output; give the output another name", in)
 	}
 	if o.errors != "" && samePath(o.out, o.errors) {
 		f.add("errors: %s is the output", o.errors)
@@ -136,9 +144,19 @@ func samePath(a, b string) bool {
 	if xerr == nil && yerr == nil {
 		return os.SameFile(x, y)
 	}
-	p, perr := filepath.Abs(a)
-	q, qerr := filepath.Abs(b)
+	p, perr := realPath(a)
+	q, qerr := realPath(b)
 	return perr == nil && qerr == nil && p == q
+}
+
+// realPath is the path of a file that need not be there, with the links of its folder followed.
+func realPath(path string) (string, error) {
+	all, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(all))
+	return filepath.Join(dir, filepath.Base(all)), err
 }
 
 // exists names a file of the output that is there already, "" when none is.
@@ -159,14 +177,14 @@ func (o batchOutput) exists() (string, error) {
 // publish writes the files from a complete journal, under other names first: a reader, and a crash at any moment, sees each whole or
 // not at all. The error file comes first, so that an output that is there says that all is.
 func (o batchOutput) publish(j *batchJournal) (err error) {
-	out, err := newWhole(o.out)
+	out, err := newWhole(o.out, j.path)
 	if err != nil {
 		return err
 	}
 	defer out.drop()
 	bad := out
 	if o.errors != "" {
-		if bad, err = newWhole(o.errors); err != nil {
+		if bad, err = newWhole(o.errors, j.path); err != nil {
 			return err
 		}
 		defer bad.drop()
@@ -186,19 +204,54 @@ func (o batchOutput) publish(j *batchJournal) (err error) {
 	return err
 }
 
+// emptyErrors makes the error file of a finished batch in which nothing failed, where it is not there.
+func (o batchOutput) emptyErrors() error {
+	if o.errors == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.errors, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // whole is a file that gets its name when it is complete.
 type whole struct {
 	path string
+	temp string   // its name until then
 	file *os.File // nil = published
 	w    *bufio.Writer
 }
 
-func newWhole(path string) (*whole, error) {
-	f, err := os.Create(path + ".tmp")
+// newWhole begins a file of the batch whose journal that is; what an earlier process left of it is removed. Only who has the journal
+// may call it.
+func newWhole(path, journal string) (*whole, error) {
+	temp, err := tempName(path, journal)
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	return &whole{path, f, bufio.NewWriterSize(f, 1<<20)}, nil
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return &whole{path, temp, f, bufio.NewWriterSize(f, 1<<20)}, nil
+}
+
+// tempName is a name beside path that no file but this batch's has. It does not grow with path, whose name may be as long as names can be.
+func tempName(path, journal string) (string, error) {
+	owner, err := realPath(journal)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(owner + "\x00" + filepath.Base(path)))
+	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".tranche-batch-%x.tmp", sum[:12])), nil
 }
 
 func (w *whole) line(text []byte) error {
@@ -221,7 +274,7 @@ func (w *whole) publish() error {
 		err = w.file.Close()
 	}
 	if err == nil {
-		err = os.Rename(w.path+".tmp", w.path)
+		err = w.name()
 	}
 	if err == nil {
 		w.file = nil
@@ -233,17 +286,63 @@ func (w *whole) publish() error {
 	return nil
 }
 
+// name gives the file its name. One that has it already is replaced by its equal only, which a crash between the files of a batch leaves.
+func (w *whole) name() error {
+	same, err := sameContent(w.temp, w.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && same:
+		return os.Rename(w.temp, w.path)
+	case err != nil:
+		return err
+	}
+	return withCode(codeRefused, errors.New("a file of that name is there already and holds something else; remove it, or give another name"))
+}
+
+// sameContent tells whether two files hold the same bytes.
+func sameContent(a, b string) (bool, error) {
+	x, err := os.Open(a)
+	if err != nil {
+		return false, err
+	}
+	defer x.Close()
+	y, err := os.Open(b)
+	if err != nil {
+		return false, err
+	}
+	defer y.Close()
+	p, q := bufio.NewReaderSize(x, 1<<16), bufio.NewReaderSize(y, 1<<16)
+	for {
+		one, err := p.ReadByte()
+		other, also := q.ReadByte()
+		switch {
+		case err == io.EOF && also == io.EOF:
+			return true, nil
+		case err == io.EOF && also == nil, also == io.EOF && err == nil, err == nil && also == nil && one != other:
+			return false, nil
+		case err != nil || also != nil:
+			return false, errors.Join(err, also)
+		}
+	}
+}
+
 // drop removes what was not published.
 func (w *whole) drop() {
 	if w.file != nil {
 		w.file.Close()
-		os.Remove(w.path + ".tmp")
+		os.Remove(w.temp)
 	}
 }
 
-// finished tells whether the files hold a result for every line of the input, in its order, and nothing else; failed counts those
-// that are no answers.
-func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
+// batchFound is what the files hold that are there already.
+type batchFound struct {
+	failed  int  // lines whose result is no answer
+	missing int  // lines without a result
+	mixed   bool // failed ones stand in the output
+	foreign bool // they hold something else than results of the input, each once and in its order
+}
+
+// look compares the files with the input.
+func (o batchOutput) look(f *batchFile) (found batchFound, err error) {
 	var results []*resultReader
 	for _, p := range []string{o.out, o.errors} {
 		if p == "" {
@@ -251,14 +350,14 @@ func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
 		}
 		r, err := openResults(p)
 		if err != nil {
-			return false, 0, nil // something else, whatever it is
+			return batchFound{foreign: true}, nil // something else, whatever it is
 		}
 		defer r.close()
 		results = append(results, r)
 	}
 	lines, err := openBatch(f.path)
 	if err != nil {
-		return false, 0, err
+		return found, err
 	}
 	defer lines.close()
 	for {
@@ -267,34 +366,34 @@ func (o batchOutput) finished(f *batchFile) (ok bool, failed int, err error) {
 			break
 		}
 		if err != nil {
-			return false, 0, err
+			return found, err
 		}
 		var in struct {
 			CustomID string `json:"custom_id"`
 		}
-		if json.Unmarshal(raw, &in) != nil {
-			return false, 0, nil
+		if err := json.Unmarshal(raw, &in); err != nil {
+			return found, fmt.Errorf("%s: was changed since it was checked: %w", f.path, err)
 		}
-		found := false
-		for _, r := range results {
-			if !found && r.more && r.head.CustomID == in.CustomID {
-				found = true
-				if r.head.Error != nil || r.head.Response == nil || r.head.Response.StatusCode != http.StatusOK {
-					failed++
-				}
-				r.next()
-			}
-		}
-		if !found {
-			return false, 0, nil
-		}
+		found.take(results, in.CustomID)
 	}
 	for _, r := range results {
-		if r.more {
-			return false, 0, nil
-		}
+		found.foreign = found.foreign || r.more || r.broken
 	}
-	return true, failed, nil
+	return found, nil
+}
+
+// take looks for the result of one line at the heads of the files, the output's first.
+func (f *batchFound) take(results []*resultReader, id string) {
+	i := slices.IndexFunc(results, func(r *resultReader) bool { return r.more && r.head.CustomID == id })
+	if i < 0 {
+		f.missing++
+		return
+	}
+	if h := results[i].head; h.Error != nil || h.Response == nil || h.Response.StatusCode != http.StatusOK {
+		f.failed++
+		f.mixed = f.mixed || i == 0
+	}
+	results[i].next()
 }
 
 // resultReader reads a file of results; head is the one in hand while there are more.
@@ -302,6 +401,7 @@ type resultReader struct {
 	reader *batchReader
 	head   outputLine
 	more   bool
+	broken bool // it holds something that is no result
 }
 
 func openResults(path string) (*resultReader, error) {
@@ -323,7 +423,10 @@ func openResults(path string) (*resultReader, error) {
 func (r *resultReader) next() {
 	raw, _, err := r.reader.next()
 	r.head = outputLine{}
-	r.more = err == nil && json.Unmarshal(raw, &r.head) == nil
+	if err == nil {
+		err = json.Unmarshal(raw, &r.head)
+	}
+	r.more, r.broken = err == nil, err != nil && err != io.EOF
 }
 
 func (r *resultReader) close() {

@@ -17,6 +17,7 @@ type probeCmd struct {
 	Config      string        `short:"c" placeholder:"FILE" help:"YAML file of a run: its endpoints are probed, with their models, keys and capabilities."`
 	Model       string        `placeholder:"NAME" help:"Model to ask for. Default: the only one the server lists."`
 	APIKeyEnv   string        `name:"api-key-env" placeholder:"NAME" help:"NAME of the environment variable that holds the API key. Default: none is sent."`
+	CAFile      string        `name:"ca-file" placeholder:"FILE" help:"PEM file of the certificate authorities to trust for https. Default: the system's."`
 	ExtraBody   Object        `placeholder:"JSON" help:"JSON object of more fields for the completion requests. Default: none."`
 	Quick       bool          `help:"Only ask the server about itself; generate nothing."`
 	Generate    bool          `help:"Generate also where that costs money (api.openai.com): under 20 tokens. Default: only its model list is read."`
@@ -73,6 +74,9 @@ func (c *probeCmd) settings(given map[string]bool) (Settings, error) {
 	}
 	if given["api-key-env"] {
 		set.APIKeyEnv = c.APIKeyEnv
+	}
+	if given["ca-file"] {
+		set.CAFile = c.CAFile
 	}
 	for i := range set.Endpoint {
 		if given["extra-body"] {

@@ -22,8 +22,12 @@ type snapshot struct {
 	scored    int64
 	endpoints []endpointLoad
 	elapsed   time.Duration
+	still     time.Duration // since the last one ended, or the start
 	stopping  bool
 }
+
+// finished is how many ended in this invocation, well or not.
+func (s *snapshot) finished() int64 { return s.done + s.failed + s.cut }
 
 type endpointLoad struct {
 	name     string
@@ -38,6 +42,8 @@ type progress struct {
 	width func() int
 	snap  func() snapshot
 	rate  rate
+	ended int64         // as many had at the last change
+	since time.Duration // when that was
 }
 
 // Intervals of the two displays.
@@ -97,6 +103,10 @@ const clearLine = "\r\x1b[2K"
 func (p *progress) draw() {
 	s := p.snap()
 	perSecond := p.rate.add(s.elapsed, s.tokens)
+	if n := s.finished(); n != p.ended {
+		p.ended, p.since = n, s.elapsed
+	}
+	s.still = s.elapsed - p.since
 	line := visibleLine(progressLine(s, perSecond))
 	if p.bar {
 		fmt.Fprintf(p.out, "%s%s", clearLine, cutTo(line, p.width()-1))
@@ -107,9 +117,10 @@ func (p *progress) draw() {
 
 // progressLine is the text; it depends on its arguments alone.
 func progressLine(s snapshot, tokensPerSecond float64) string {
-	parts := []string{fmt.Sprintf("%d/%s done", s.skipped+s.done, totalText(s.total))}
+	ended := s.skipped + s.finished()
+	parts := []string{fmt.Sprintf("%d/%s done", ended, totalText(s.total))}
 	if s.total > 0 {
-		parts[0] += fmt.Sprintf(" (%d%%)", 100*(s.skipped+s.done+s.failed+s.cut)/s.total)
+		parts[0] += fmt.Sprintf(" (%d%%)", 100*ended/s.total)
 	}
 	parts = append(parts, fmt.Sprintf("%d failed", s.failed), fmt.Sprintf("%d open", s.open))
 	switch {
@@ -121,9 +132,13 @@ func progressLine(s snapshot, tokensPerSecond float64) string {
 	if s.scored > 0 {
 		parts = append(parts, fmt.Sprintf("reward %.3f (n=%d)", s.reward/float64(s.scored), s.scored))
 	}
-	if s.stopping {
+	eta := remaining(s)
+	switch {
+	case s.stopping:
 		parts = append(parts, "stopping")
-	} else if eta := remaining(s); eta > 0 {
+	case eta > 0 && s.stalled():
+		parts = append(parts, "none ended for "+s.still.Round(time.Second).String())
+	case eta > 0:
 		parts = append(parts, "ETA "+eta.String())
 	}
 	for i, e := range s.endpoints {
@@ -143,9 +158,15 @@ func totalText(n int64) string {
 	return fmt.Sprint(n)
 }
 
+// stalled tells whether none has ended for so long that the pace until then says nothing of the time left.
+func (s *snapshot) stalled() bool {
+	const least, gaps = 30 * time.Second, 10
+	return s.still > max(least, gaps*(s.elapsed-s.still)/time.Duration(max(s.finished(), 1)))
+}
+
 // remaining extrapolates from what this invocation finished; 0 = too early to tell.
 func remaining(s snapshot) time.Duration {
-	finished := s.done + s.failed + s.cut
+	finished := s.finished()
 	left := s.total - s.skipped - finished
 	if finished < 5 || s.total == 0 || left <= 0 || s.elapsed <= 0 {
 		return 0

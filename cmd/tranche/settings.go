@@ -318,8 +318,16 @@ func checkCAs(f *faults, at, file string) {
 	if file == "" {
 		return
 	}
-	if _, err := os.Stat(file); err != nil {
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
 		f.add("%s: %w", at, err)
+	case !info.Mode().IsRegular():
+		f.add("%s: %s: expected a PEM file; this is no regular file", at, file)
+	default:
+		if _, err := inference.ReadCAs(file); err != nil {
+			f.add("%s: %w", at, err)
+		}
 	}
 }
 
