@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -111,7 +113,11 @@ var (
 	ErrNoRealFile       = errors.New("it is no file of a measurement on a real server")
 	ErrRealFileHeld     = errors.New("another measurement is writing it")
 	ErrRealFileDamaged  = errors.New("it is damaged")
+	ErrIrregular        = errors.New("it is no regular file")
 )
+
+// mostRealFile is far more than any measurement writes (a run takes under 600 bytes): what is larger is not read.
+const mostRealFile = 64 << 20
 
 // realFormat names the format in a file's first line; another number is another format.
 const realFormat = 1
@@ -226,11 +232,38 @@ func without(runs []RealRun, policy string) []RealRun {
 	return slices.DeleteFunc(runs, func(r RealRun) bool { return r.Policy == policy })
 }
 
+// regular refuses what is there and is no regular file: reading a device or a pipe may never end, and opening one may wait for its other
+// side.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: %w", path, ErrIrregular)
+	}
+	return err
+}
+
+// readWhole reads a file of runs, and no more of it than one can have.
+func readWhole(f *os.File) ([]byte, error) {
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, mostRealFile+1))
+	if err == nil && len(text) > mostRealFile {
+		return nil, fmt.Errorf("%w: it is longer than %d MiB", ErrNoRealFile, mostRealFile>>20)
+	}
+	return text, err
+}
+
 // ReadRealFile reads the runs of a file, also while a measurement is writing it.
 func ReadRealFile(path string) (Measured, []RealRun, error) {
-	text, err := os.ReadFile(path)
+	if err := regular(path); err != nil {
+		return Measured{}, nil, err
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return Measured{}, nil, err
+	}
+	defer f.Close()
+	text, err := readWhole(f)
+	if err != nil {
+		return Measured{}, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	m, runs, _, err := parseRealFile(text)
 	if err != nil {
@@ -241,18 +274,20 @@ func ReadRealFile(path string) (Measured, []RealRun, error) {
 
 // RealFile is a file of runs that is being written. One goroutine may use it.
 type RealFile struct {
-	path string
 	f    *os.File
 	runs []RealRun
 }
 
 // OpenRealFile begins a file, or goes on with one of the same measurement; ErrOtherMeasurement says in what another one differs.
 func OpenRealFile(path string, m Measured) (*RealFile, error) {
+	if err := regular(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	r := &RealFile{path: path, f: f}
+	r := &RealFile{f: f}
 	if err := r.take(m); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
@@ -264,7 +299,7 @@ func (f *RealFile) take(m Measured) error {
 	if err := holdFile(f.f); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(f.path)
+	text, err := readWhole(f.f)
 	if err != nil {
 		return err
 	}

@@ -170,6 +170,34 @@ func TestRealFileRefusesWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
+// A device or a directory is refused before it is read, and no file is read without a bound.
+func TestRealFileRefusesWhatIsNoRegularFile(t *testing.T) {
+	huge := write(t, nil)
+	if err := os.Truncate(huge, mostRealFile+1); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		path string
+		want error
+	}{
+		"a device":      {"/dev/zero", ErrIrregular},
+		"a directory":   {t.TempDir(), ErrIrregular},
+		"a file of 64M": {huge, ErrNoRealFile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := os.Stat(c.path); err != nil {
+				t.Skip(err)
+			}
+			if _, _, err := ReadRealFile(c.path); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.path) {
+				t.Errorf("read: %v, want %v", err, c.want)
+			}
+			if _, err := OpenRealFile(c.path, aMeasurement()); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.path) {
+				t.Errorf("open: %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
 func TestRealFileIsWrittenByOne(t *testing.T) {
 	path := fileOf(t)
 	f, err := OpenRealFile(path, aMeasurement())

@@ -180,6 +180,8 @@ func realFileError(prefix string, err error) error {
 	switch {
 	case errors.Is(err, bench.ErrOtherMeasurement):
 		status, err = codeRefused, fmt.Errorf("%w\nwhat differs cannot be compared: take another file, or the command line it was begun with", err)
+	case errors.Is(err, bench.ErrIrregular):
+		status = codeUsage
 	case errors.Is(err, bench.ErrNoRealFile), errors.Is(err, bench.ErrRealFileHeld), errors.Is(err, fs.ErrNotExist):
 		status = codeRefused
 	}
