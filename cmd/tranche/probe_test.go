@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +19,7 @@ type versioned struct {
 	*mock.Server
 	version atomic.Value
 	ill     atomic.Bool
+	refuses atomic.Bool // fields that no server knows
 }
 
 func newVersioned(t *testing.T) *versioned {
@@ -25,7 +28,11 @@ func newVersioned(t *testing.T) *versioned {
 	v.Server = mock.New(t, mock.Config{
 		Chat: func(r *mock.Request, w *mock.Reply) {
 			if v.ill.Load() && !isProbe(r) {
-				w.JSON(500, `{"error":{"message":"EngineCore encountered an issue"}}`)
+				w.JSON(500, `{"error":{"message":"something went wrong"}}`)
+				return
+			}
+			if v.refuses.Load() && r.Field("tranche_probe") != nil {
+				w.JSON(400, `{"error":{"message":"tranche_probe: Extra inputs are not permitted"}}`)
 				return
 			}
 			mock.Text("fine").Send(r, w)
@@ -50,14 +57,37 @@ func (v *versioned) probes() (n int) {
 	return n
 }
 
-// recordIn is the one record of a run.
-func recordIn(t *testing.T, dir string) (c inference.Capabilities) {
+// recordsIn are the files of records of a run with one endpoint: that of its server now, and those of earlier ones.
+func recordsIn(t *testing.T, dir string) (now string, earlier []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "endpoints", "*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("records %v, %v", files, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	text, err := os.ReadFile(files[0])
+	for _, f := range files {
+		if earlierRecord.MatchString(f) {
+			earlier = append(earlier, f)
+		} else if now != "" {
+			t.Fatalf("two records: %v", files)
+		} else {
+			now = f
+		}
+	}
+	return now, earlier
+}
+
+var earlierRecord = regexp.MustCompile(`\.[0-9]+\.json$`)
+
+// recordIn is the record of a run's one endpoint.
+func recordIn(t *testing.T, dir string) inference.Capabilities {
+	t.Helper()
+	now, _ := recordsIn(t, dir)
+	return readRecord(t, now)
+}
+
+func readRecord(t *testing.T, file string) (c inference.Capabilities) {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +191,11 @@ func TestRunKeepsARecordOfItsEndpoints(t *testing.T) {
 		t.Errorf("not told:\n%s", s.err.String())
 	}
 
-	files, _ := filepath.Glob(filepath.Join(dir, "endpoints", "*.json"))
-	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
+	now, earlier := recordsIn(t, dir)
+	if len(earlier) != 1 || readRecord(t, earlier[0]).Version.Value != "0.32.0" {
+		t.Errorf("earlier records %v; want that of 0.32.0", earlier)
+	}
+	if err := os.WriteFile(now, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	v.ill.Store(false)
@@ -170,6 +203,34 @@ func TestRunKeepsARecordOfItsEndpoints(t *testing.T) {
 	s.do(codeOK, "resume", dir, "--retry-failed")
 	if c := recordIn(t, dir); c.Version.Value != "0.33.0" || !strings.Contains(s.err.String(), "is asked anew") {
 		t.Errorf("%+v\n%s", c.Version, s.err.String())
+	}
+}
+
+// What a change of server alters in the data shows only when it is asked again: it is told then, and the record of the server that was
+// there before stays, however often it changes.
+func TestResumeTellsWhatAnotherServerDoes(t *testing.T) {
+	v := newVersioned(t)
+	v.ill.Store(true)
+	dir := newRunDir(t)
+	newShell(t).do(codePartial, "run", taskFile(t, 1, ""), "--endpoint", v.URL(), "-o", dir, "--probe", "full", "--max-attempts", "1", "--no-logprobs", "--no-token-ids", "-q")
+	v.version.Store("0.33.0")
+	v.refuses.Store(true)
+	s := newShell(t)
+	s.do(codePartial, "resume", dir, "--retry-failed")
+	for _, part := range []string{"version was 0.32.0, now 0.33.0", "unknown fields was ignored, now refused"} {
+		if !strings.Contains(s.err.String(), "changed since this run was last at it: "+part) {
+			t.Errorf("not told: %s\n%s", part, s.err.String())
+		}
+	}
+	v.version.Store("0.34.0")
+	newShell(t).do(codePartial, "resume", dir, "--retry-failed", "-q")
+	now, earlier := recordsIn(t, dir)
+	var versions []string
+	for _, f := range append(earlier, now) {
+		versions = append(versions, readRecord(t, f).Version.Value)
+	}
+	if want := []string{"0.32.0", "0.33.0", "0.34.0"}; !slices.Equal(versions, want) {
+		t.Errorf("records of %v, want %v", versions, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,7 +12,8 @@ import (
 )
 
 // A run keeps what is known of each endpoint in endpoints/ of its directory: what was proved by generating is asked once, and a
-// resume finds out whether it is still the same server.
+// resume finds out whether it is still the same server. NAME.json is of the server that is there now, NAME.1.json, NAME.2.json… of those that
+// were, the oldest first.
 
 // recordName is what an endpoint's record is called: its address, for the embedded engine's changes with every start.
 func (s *session) recordName(m member) string {
@@ -39,7 +41,8 @@ func (s *session) settleRecords(ctx context.Context) error {
 }
 
 func (s *session) settleRecord(ctx context.Context, m member) error {
-	ask := s.adopt(m)
+	old, another := s.adopt(m)
+	ask := old.Asked
 	if s.set.Probe == probeFull {
 		ask = inference.AllQuestions()
 	}
@@ -47,6 +50,9 @@ func (s *session) settleRecord(ctx context.Context, m member) error {
 		if _, err := m.endpoint.Probe(ctx, inference.ProbeOptions{Ask: ask}); err != nil {
 			return context.Cause(ctx) // the options are sound: only a stop is an error
 		}
+	}
+	if another { // told now, when what was proved then has been asked again
+		s.tellChanges(m, "changed since this run was last at it", m.endpoint.Capabilities().Changes(old))
 	}
 	return s.writeRecord(m)
 }
@@ -68,23 +74,23 @@ func unasked(ask []inference.Question, c inference.Capabilities) []inference.Que
 	return left
 }
 
-// adopt takes over the record of an earlier session, where it is of the same server. Where it is not, the user is told what changed,
-// and the questions that were asked then are returned: they are to be asked again.
-func (s *session) adopt(m member) []inference.Question {
-	var old inference.Capabilities
-	found, err := storage.ReadEndpoint(s.dir, s.recordName(m), &old)
-	if err == nil && found {
-		err = old.Check()
-	}
-	switch {
-	case err != nil:
+// adopt takes over the record of an earlier session, where it is of the same server. Where it is of another, true, its questions are to be
+// asked again.
+func (s *session) adopt(m member) (old inference.Capabilities, another bool) {
+	old, found, err := s.readRecord(m)
+	if err != nil {
 		s.a.notice("warning: %v; endpoint %s is asked anew", err, m.meter.name)
-		return nil
-	case !found || m.endpoint.Adopt(old):
-		return nil
+		return inference.Capabilities{}, false
 	}
-	s.tellChanges(m, "changed since this run was last at it", m.endpoint.Capabilities().Changes(old))
-	return old.Asked
+	return old, found && !m.endpoint.Adopt(old)
+}
+
+// readRecord reads what the run keeps of an endpoint; false when there is nothing.
+func (s *session) readRecord(m member) (c inference.Capabilities, found bool, err error) {
+	if found, err = storage.ReadEndpoint(s.dir, s.recordName(m), &c); err == nil && found {
+		err = c.Check()
+	}
+	return c, found, err
 }
 
 func (s *session) tellChanges(m member, what string, changes []inference.Change) {
@@ -93,11 +99,37 @@ func (s *session) tellChanges(m member, what string, changes []inference.Change)
 	}
 }
 
+// writeRecord keeps what is known of an endpoint. Rows that are there may be another server's: its record stays too.
 func (s *session) writeRecord(m member) error {
-	if err := s.writer.WriteEndpoint(s.recordName(m), m.endpoint.Capabilities()); err != nil {
+	now := m.endpoint.Capabilities()
+	old, found, err := s.readRecord(m)
+	if another := err == nil && found && !now.SameServer(old); another {
+		err = s.keepEarlier(m, old)
+	} else {
+		err = nil // a record that cannot be read was told of by adopt
+	}
+	if err == nil {
+		err = s.writer.WriteEndpoint(s.recordName(m), now)
+	}
+	if err != nil {
 		return withCode(codeDisk, fmt.Errorf("keep what is known of endpoint %s: %w", m.meter.name, err))
 	}
 	return nil
+}
+
+// mostEarlier bounds the records of earlier servers of one endpoint.
+const mostEarlier = 1000
+
+// keepEarlier writes the record of a server that is no longer there under the endpoint's name and the next free number, from 1.
+func (s *session) keepEarlier(m member, old inference.Capabilities) error {
+	for n := 1; n <= mostEarlier; n++ {
+		name := fmt.Sprintf("%s.%d", s.recordName(m), n)
+		var there json.RawMessage
+		if found, err := storage.ReadEndpoint(s.dir, name, &there); err == nil && !found {
+			return s.writer.WriteEndpoint(name, old)
+		}
+	}
+	return fmt.Errorf("there are %d records of earlier servers", mostEarlier)
 }
 
 // tellUp says that an endpoint is back and has it looked at. The scheduler calls it and must not wait.
