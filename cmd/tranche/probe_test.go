@@ -284,3 +284,20 @@ func TestOverridesGoWithTheRun(t *testing.T) {
 		}
 	}
 }
+
+// A server that answers nothing but 429 is named once, with what it asks for, and the row says what it waited for.
+func TestRunTellsOfA429(t *testing.T) {
+	server := mock.New(t, mock.Config{Chat: func(_ *mock.Request, w *mock.Reply) {
+		w.Header("Retry-After", "1")
+		w.JSON(429, `{"error":{"message":"slow down"}}`)
+	}})
+	dir := newRunDir(t)
+	s := newShell(t)
+	s.do(codePartial, "run", taskFile(t, 3, ""), "--endpoint", server.URL(), "--max-attempts", "2", "--episode-timeout", "2s", "--no-logprobs", "--no-token-ids", "-o", dir)
+	if said := s.err.String(); strings.Count(said, "refuses calls with HTTP 429 and asks for 1s (Retry-After)") != 1 {
+		t.Errorf("not told once:\n%s", said)
+	}
+	if row := rowsIn(t, dir)["t0/0"]; !strings.Contains(or(row.FaultDetail, ""), "rate_limited") {
+		t.Errorf("the fault does not name its class: %q", or(row.FaultDetail, ""))
+	}
+}

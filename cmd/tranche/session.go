@@ -570,6 +570,7 @@ func (s *session) schedulerConfig() scheduler.Config {
 			Continued: s.cutting.continued,
 			Remade:    func(_ string, tokens int) { s.cutting.remade.Add(int64(tokens)) },
 			Settled:   func(endpoint string, d time.Duration, f *episode.Fault) { meters[endpoint].settled(d, f) },
+			Retrying:  func(endpoint string, f *episode.Fault) { s.tellLimited(meters[endpoint], f) },
 			Down:      s.tellDown,
 			Up:        s.tellUp,
 		},
@@ -590,6 +591,21 @@ func (s *session) tellDown(endpoint string, why *episode.Fault, again time.Durat
 	}
 	s.a.notice("endpoint %s is taken for down: %s; it is tried again in %s; with no endpoint left the run ends after %s and can be resumed",
 		endpoint, cause, max(again.Round(100*time.Millisecond), 100*time.Millisecond), patience)
+}
+
+// tellLimited says, once an endpoint, that it refuses calls for their rate: such attempts do not count, so nothing else would tell.
+func (s *session) tellLimited(m *meter, why *episode.Fault) {
+	if why == nil || why.Class != episode.ClassRateLimited {
+		return
+	}
+	m.limited.Do(func() {
+		asks := "names no time to wait (no Retry-After)"
+		if why.After > 0 {
+			asks = fmt.Sprintf("asks for %s (Retry-After)", why.After)
+		}
+		s.a.notice("endpoint %s refuses calls with HTTP 429 and %s; they are sent again until --episode-timeout (%s) and do not count as --max-attempts; fewer at once (--concurrency) may help",
+			m.name, asks, s.set.EpisodeTimeout)
+	})
 }
 
 // ladderOf makes the length classes; none given means the default ones.

@@ -98,7 +98,7 @@ type Settings struct {
 	EngineSpeed     float64 `default:"0" placeholder:"X" group:"engine" scope:"operation" help:"Embedded engine: 1 = the pace of a real GPU, 10 = ten times that, 0 = no waiting. Default: ${default}."`
 
 	// What may take how long, and when to give up.
-	MaxAttempts       int           `default:"3" placeholder:"N" group:"limits" scope:"operation" help:"Attempts of one call, the first included. Default: ${default}."`
+	MaxAttempts       int           `default:"3" placeholder:"N" group:"limits" scope:"operation" help:"Attempts of one call, the first included. 429 and failed connections are the endpoint's and do not count: 429 alone goes on until --episode-timeout. Default: ${default}."`
 	AttemptTimeout    time.Duration `default:"10m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time one attempt may take from dispatch to last byte; in proportion more where a call may generate over 8192 tokens. Default: ${default}."`
 	IdleTimeout       time.Duration `default:"2m" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a running answer may be silent, signs of life that hold nothing of it apart; longer as --attempt-timeout. Default: ${default}."`
 	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take, longer as --attempt-timeout; 0 = no bound. Default: ${default}."`

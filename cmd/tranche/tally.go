@@ -90,6 +90,7 @@ type meter struct {
 	service  atomic.Int64 // nanoseconds of the good attempts
 	lost     atomic.Int64 // nanoseconds of the bad ones
 	wasted   atomic.Int64 // tokens these are known to have generated
+	limited  sync.Once    // it was told that the endpoint answers 429
 }
 
 func (m *meter) launched() { m.inFlight.Add(1) }
