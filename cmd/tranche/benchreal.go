@@ -239,6 +239,9 @@ func (c *benchRealReportCmd) do(a *app) error {
 		return withCode(codeUsage, err)
 	}
 	m, runs, err := bench.ReadRealFile(c.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return withCode(codeUsage, err)
+	}
 	if err != nil {
 		return realFileError("", err)
 	}
