@@ -33,6 +33,8 @@ type Config struct {
 	ServerIdle time.Duration
 	// ConnectTimeout bounds dialling and, with https, the TLS handshake. Default 10 s.
 	ConnectTimeout time.Duration
+	// OpenTimeout bounds each request of Open. Default 30 s.
+	OpenTimeout time.Duration
 	// AttemptTimeout bounds one attempt from dispatch to the last byte. Time spent waiting before Generate is called does
 	// not count. A call that may generate over 8,192 tokens, or has a very long prompt, gets proportionally more (episode.Stretch).
 	// Default 0: no bound but the caller's context.
@@ -98,7 +100,7 @@ func (c Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"ServerIdle": c.ServerIdle, "ConnectTimeout": c.ConnectTimeout, "AttemptTimeout": c.AttemptTimeout, "IdleTimeout": c.IdleTimeout,
+		"ServerIdle": c.ServerIdle, "ConnectTimeout": c.ConnectTimeout, "OpenTimeout": c.OpenTimeout, "AttemptTimeout": c.AttemptTimeout, "IdleTimeout": c.IdleTimeout,
 	} {
 		if d < 0 {
 			add("%s is %v; expected 0 (the default) or more", name, d)

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,7 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newProber(e, postTimeout)
+	p := newProber(e, cmp.Or(cfg.OpenTimeout, postTimeout))
 	if err := p.open(ctx); err != nil {
 		e.Close()
 		return nil, err

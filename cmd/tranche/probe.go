@@ -22,7 +22,7 @@ type probeCmd struct {
 	Quick       bool          `help:"Only ask the server about itself; generate nothing."`
 	Generate    bool          `help:"Generate also where that costs money (api.openai.com): under 20 tokens. Default: only its model list is read."`
 	CallTimeout time.Duration `default:"20s" placeholder:"TIME" help:"Time one request may take. Default: ${default}."`
-	Timeout     time.Duration `default:"1m" placeholder:"TIME" help:"Time the generating requests may take together; what is not answered stays unknown. Default: ${default}."`
+	Timeout     time.Duration `default:"1m" placeholder:"TIME" help:"Time the requests about the server may take together, and then again the generating ones; what these do not get answered stays unknown. Default: ${default}."`
 	JSON        bool          `name:"json" help:"Print one JSON document: the records, as a run keeps them in endpoints/."`
 }
 
@@ -96,7 +96,7 @@ func (c *probeCmd) settings(given map[string]bool) (Settings, error) {
 
 func (c *probeCmd) probe(ctx context.Context, e Endpoint, set *Settings) probed {
 	out := probed{url: e.URL}
-	ep, err := openEndpoint(ctx, e, set)
+	ep, err := c.open(ctx, e, set)
 	if err != nil {
 		out.err = err
 		return out
@@ -108,6 +108,18 @@ func (c *probeCmd) probe(ctx context.Context, e Endpoint, set *Settings) probed 
 	}
 	out.notes = ep.Notes()
 	return out
+}
+
+// open asks the server about itself, in the times of the command line.
+func (c *probeCmd) open(ctx context.Context, e Endpoint, set *Settings) (*inference.Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	cfg := endpointConfig(e, set)
+	cfg.OpenTimeout = c.CallTimeout
+	if err := cfg.Validate(); err != nil {
+		return nil, withCode(codeUsage, fmt.Errorf("endpoint %s: %w", e.URL, err))
+	}
+	return inference.Open(ctx, cfg)
 }
 
 // failures is the error of the endpoints that gave nothing.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"tranche/inference"
 	"tranche/internal/mock"
@@ -299,5 +300,18 @@ func TestRunTellsOfA429(t *testing.T) {
 	}
 	if row := rowsIn(t, dir)["t0/0"]; !strings.Contains(or(row.FaultDetail, ""), "rate_limited") {
 		t.Errorf("the fault does not name its class: %q", or(row.FaultDetail, ""))
+	}
+}
+
+// The first request of a probe obeys its times as the others do.
+func TestProbeOfAServerThatHangsEndsInTime(t *testing.T) {
+	server := mock.New(t, mock.Config{Routes: map[string]mock.Handler{"GET /v1/models": func(_ *mock.Request, w *mock.Reply) { w.Hang() }}})
+	for _, flag := range []string{"--call-timeout", "--timeout"} {
+		began := time.Now()
+		s := newShell(t)
+		s.do(codeEndpoint, "probe", flag, "300ms", server.URL())
+		if took := time.Since(began); took > 10*time.Second || !strings.Contains(s.err.String(), "does not answer") {
+			t.Errorf("%s 300ms: %v\n%s", flag, took, s.err.String())
+		}
 	}
 }
