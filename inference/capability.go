@@ -309,6 +309,38 @@ func newCapabilities(name, url string) Capabilities {
 // CheckOverrides says what is wrong with values that are to override what a probe finds (Config.Capabilities).
 func CheckOverrides(by map[string]json.RawMessage) error { return new(Capabilities).override(by) }
 
+// possible refuses a configured value that no server of ours can have: nothing here would act on it.
+func possible(key string, f factual) error {
+	switch f := f.(type) {
+	case *Fact[[]string]: // metrics
+		for _, name := range f.Value {
+			if !slices.Contains(knownFigures(), name) {
+				return fmt.Errorf("unknown figure %q; there are %s", name, strings.Join(knownFigures(), ", "))
+			}
+		}
+	case *Fact[string]:
+		switch known := routesFor(key); {
+		case f.Value == "" || known == nil || slices.Contains(known, f.Value):
+		default:
+			return fmt.Errorf("expected one of %s, or an empty text for none, found %q", strings.Join(known, ", "), f.Value)
+		}
+	}
+	return nil
+}
+
+// routesFor are the routes that are known for a fact; nil = it is no route.
+func routesFor(key string) []string {
+	switch key {
+	case "tokenize-text", "tokenize-messages":
+		return []string{"/tokenize"}
+	case "render":
+		return []string{"/apply-template", "/v1/chat/completions/render"}
+	case "generate":
+		return []string{"/completion", "/generate", "/inference/v1/generate"}
+	}
+	return nil
+}
+
 // notOverridden are the facts that have settings of their own.
 var notOverridden = map[string]string{"model": "the endpoint's model setting names it"}
 
@@ -328,7 +360,9 @@ func (c *Capabilities) override(by map[string]json.RawMessage) error {
 		case why != "":
 			err = errors.New("cannot be set here: " + why)
 		default:
-			err = f.set(by[key])
+			if err = f.set(by[key]); err == nil {
+				err = possible(key, f.factual)
+			}
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("capabilities: %s: %w", key, err))

@@ -163,7 +163,7 @@ type address struct {
 
 // socketAddress is a server on a socket. The path is all of the address; the host name in requests is a form.
 func socketAddress(path string) (address, error) {
-	if !strings.HasPrefix(path, "/") {
+	if !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") {
 		return address{}, fmt.Errorf("%q is no server address; expected an absolute path, as in unix:///run/server.sock", "unix://"+path)
 	}
 	return address{host: path, socket: path, root: "http://localhost", api: "http://localhost/v1"}, nil

@@ -146,16 +146,32 @@ func readLoad(l *episode.Load, samples []sample) {
 	}
 }
 
+// figure is a load figure by the name it has in records.
+type figure struct {
+	name string
+	of   aliases
+}
+
+func figures() []figure {
+	return []figure{
+		{"running", runningNames}, {"waiting", waitingNames}, {"kv used", kvUsedNames}, {"preemptions", preemptNames}, {"prefix queries", queryNames},
+		{"prefix hits", hitNames}, {"prompt tokens", promptNames}, {"cached tokens", cachedNames}, {"computed tokens", computedNames}, {"generated tokens", generatedNames},
+	}
+}
+
+// knownFigures are the names of all figures.
+func knownFigures() []string {
+	var all []string
+	for _, f := range figures() {
+		all = append(all, f.name)
+	}
+	return all
+}
+
 // figureNames lists which load figures are among the samples, for people.
 func figureNames(samples []sample) []string {
 	var found []string
-	for _, f := range [...]struct {
-		name string
-		of   aliases
-	}{
-		{"running", runningNames}, {"waiting", waitingNames}, {"kv used", kvUsedNames}, {"preemptions", preemptNames}, {"prefix queries", queryNames},
-		{"prefix hits", hitNames}, {"prompt tokens", promptNames}, {"cached tokens", cachedNames}, {"computed tokens", computedNames}, {"generated tokens", generatedNames},
-	} {
+	for _, f := range figures() {
 		if _, n := f.of.sum(samples); n > 0 {
 			found = append(found, f.name)
 		}
