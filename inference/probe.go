@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"tranche/episode"
 )
@@ -114,6 +116,8 @@ func (e *Endpoint) readModels(to string, s said) ([]modelCard, error) {
 	case said.Class == episode.ClassNotFound && e.cfg.Model != "" && status/100 != 3:
 		e.note("the server has no model list (GET %s: HTTP %d); the model name is not checked", pathOf(to), status)
 		return nil, nil
+	case status/100 == 3:
+		return nil, fmt.Errorf("endpoint %s: GET %s: %w to %q, which is not followed; name that server itself if it is meant", e.cfg.Name, to, said.Cause, s.header.Get("Location"))
 	case said.Class == episode.ClassNotFound:
 		return nil, fmt.Errorf("endpoint %s: GET %s: %w; check the base URL, or name a model if the server has no model list", e.cfg.Name, to, said.Cause)
 	}
@@ -317,8 +321,15 @@ func pickModel(cfg Config, k Kind, cards []modelCard) (*modelCard, error) {
 	return nil, nil
 }
 
-func someOf(ids []string) string {
+// someOf lists model ids for people; one that would break the line is quoted.
+func someOf(names []string) string {
 	const most = 20
+	ids := slices.Clone(names)
+	for i, id := range ids {
+		if strings.ContainsFunc(id, unicode.IsControl) {
+			ids[i] = strconv.Quote(id)
+		}
+	}
 	if len(ids) <= most {
 		return strings.Join(ids, ", ")
 	}
