@@ -521,7 +521,7 @@ func (y *yamlFile) object(name string, n ast.Node) Object {
 		}
 		return o
 	}
-	pairs, ok := y.mapping(n, "a map of request fields")
+	pairs, ok := y.mapping(n, "a map of names to values")
 	if !ok {
 		return nil
 	}
