@@ -23,7 +23,7 @@ type probeCmd struct {
 	Generate    bool          `help:"Generate also where that costs money (api.openai.com): under 20 tokens. Default: only its model list is read."`
 	CallTimeout time.Duration `default:"20s" placeholder:"TIME" help:"Time one request may take. Default: ${default}."`
 	Timeout     time.Duration `default:"1m" placeholder:"TIME" help:"Time the requests about the server may take together, and then again the generating ones; what these do not get answered stays unknown. Default: ${default}."`
-	JSON        bool          `name:"json" help:"Print one JSON document: the records, as a run keeps them in endpoints/."`
+	JSON        bool          `name:"json" help:"Print one JSON document: the records, as a run keeps them in endpoints/; url and error of a server that gave none."`
 }
 
 // Help is kong's long text of the command.
@@ -133,14 +133,22 @@ func failures(list []probed) error {
 	return withCode(codeEndpoint, errors.Join(errs...))
 }
 
-// print writes the records of those that answered.
+// unanswered stands in the JSON list for an endpoint that gave no record.
+type unanswered struct {
+	URL   string `json:"url"`
+	Error string `json:"error"`
+}
+
+// print writes the records of those that answered; the JSON list has the others too, in their places.
 func (c *probeCmd) print(a *app, list []probed) error {
-	records := []inference.Capabilities{}
+	records := []any{}
 	p := &printer{colour: a.colour, width: a.width()}
 	for _, one := range list {
 		if one.err == nil {
 			records = append(records, one.record)
 			p.record(one)
+		} else {
+			records = append(records, unanswered{one.url, one.err.Error()})
 		}
 	}
 	if c.JSON {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -148,6 +149,14 @@ func TestProbeCommand(t *testing.T) {
 			}
 		})
 	}
+	t.Run("JSON of one that does not answer", func(t *testing.T) {
+		s := newShell(t)
+		s.do(codeEndpoint, "probe", "--quick", "--json", dead.URL(), up.URL())
+		var list []map[string]any
+		if err := json.Unmarshal(s.out.Bytes(), &list); err != nil || len(list) != 2 || list[0]["url"] != dead.URL() || !strings.Contains(fmt.Sprint(list[0]["error"]), "not ready") || list[1]["error"] != nil {
+			t.Fatalf("%v\n%s", err, s.out.String())
+		}
+	})
 	t.Run("JSON", func(t *testing.T) {
 		s := newShell(t)
 		s.do(codeOK, "probe", "--json", up.URL())
