@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -284,7 +286,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// A flipped bit anywhere in a part is an error or has no effect; it never is another value.
+// A flipped bit in any page of a part is an error or has no effect; it never is another value. What has no checksum of its own, the headers of
+// pages and the footer, is held by the file's sha256 in the manifest alone.
 func TestFlippedBitsAreNoticed(t *testing.T) {
 	var rows []Row
 	for i := range 30 {
@@ -304,11 +307,11 @@ func TestFlippedBitsAreNoticed(t *testing.T) {
 		err = eachRow(pf, func(r *Row) error { got = append(got, *r); return nil })
 		return got, err
 	}
-	footer := len(whole) * 3 / 4 // the pages; a changed footer is caught by the file's sha256 alone
+	pages := withinPages(t, whole)
 	noticed := 0
-	for i := range 60 {
+	for i := range 120 {
 		b := slices.Clone(whole)
-		at := 4 + (footer-4)*i/60
+		at := pages[len(pages)*i/120]
 		b[at] ^= 1 << (i % 8)
 		got, err := read(b)
 		switch {
@@ -318,5 +321,29 @@ func TestFlippedBitsAreNoticed(t *testing.T) {
 			t.Errorf("bit %d of byte %d flipped: other values and no error", i%8, at)
 		}
 	}
-	t.Logf("%d of 60 noticed, the others had no effect", noticed)
+	if noticed < 100 {
+		t.Errorf("%d of 120 noticed", noticed)
+	}
+}
+
+// withinPages lists the offsets of all bytes in the first pages of the columns, their headers left out.
+func withinPages(t *testing.T, whole []byte) (at []int) {
+	t.Helper()
+	pf, err := parquet.OpenFile(bytesAt(whole), int64(len(whole)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range chunksOf(pf) {
+		rest := bytes.NewReader(whole[c.start:])
+		in := bufio.NewReaderSize(rest, 16)
+		header, ok := pageHeader(in)
+		if !ok {
+			t.Fatalf("column %s has no first page", c.column)
+		}
+		start := len(whole) - rest.Len() - in.Buffered()
+		for i := range int(header.CompressedPageSize) {
+			at = append(at, start+i)
+		}
+	}
+	return at
 }
