@@ -247,8 +247,7 @@ func TestResumeTellsWhatAnotherServerDoes(t *testing.T) {
 // A server that goes down under errors and comes back as another version is looked at again while the run goes on.
 func TestRunLooksAgainAtAServerThatWasDown(t *testing.T) {
 	var chats atomic.Int64
-	var v *versioned
-	v = newVersioned(t)
+	v := newVersioned(t)
 	storm := mock.New(t, mock.Config{
 		Chat: func(r *mock.Request, w *mock.Reply) {
 			switch n := chats.Add(1); {
