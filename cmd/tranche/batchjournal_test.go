@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,7 +174,14 @@ func FuzzOnOneLine(f *testing.F) {
 func TestBatchSurvivesKill(t *testing.T) {
 	const lines = 500
 	inputs := numbered(lines)
-	e := newEcho(t, func(string) time.Duration { return 5 * time.Millisecond })
+	var left atomic.Int64 // requests until the process is killed
+	enough := make(chan struct{}, lines)
+	e := newEcho(t, func(string) time.Duration {
+		if left.Add(-1) == 0 {
+			enough <- struct{}{}
+		}
+		return 5 * time.Millisecond
+	})
 	in, out := embeddings(t, inputs...), filepath.Join(t.TempDir(), "out.jsonl")
 	program, err := os.Executable()
 	if err != nil {
@@ -182,7 +190,7 @@ func TestBatchSurvivesKill(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	asked, kills := map[int]int{}, 0
 	for tries := 0; ; tries++ {
-		if tries > 60 {
+		if tries > 120 {
 			t.Fatal("it does not end")
 		}
 		cmd := exec.Command(program, "batch", in, "-o", out, "--endpoint", e.URL(), "--concurrency", "4", "--progress", "none")
@@ -191,14 +199,33 @@ func TestBatchSurvivesKill(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		kill := time.AfterFunc(time.Duration(80+rnd.IntN(170)+20*tries)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		// One in four ends at any instant, before its first request or while files are named too; the others get somewhere on a slow machine as well.
+		ended := make(chan struct{})
+		instant := time.Duration(rnd.IntN(250)) * time.Millisecond
+		soon := tries%4 == 3
+		left.Store(int64(10 + rnd.IntN(50)))
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			select {
+			case <-ended:
+				return
+			case <-enough:
+				time.Sleep(instant / 20)
+			case <-when(soon, instant):
+			}
+			_ = cmd.Process.Kill()
+		}()
 		err := cmd.Wait()
+		close(ended)
+		<-killed
+		left.Store(0)
 		for line, n := range asked {
 			if got := e.times(inputs[line]); got != n {
 				t.Fatalf("line %d had its result and was asked again", line)
 			}
 		}
-		if kill.Stop(); err == nil {
+		if err == nil {
 			break
 		}
 		if cmd.ProcessState.Exited() {
@@ -213,6 +240,14 @@ func TestBatchSurvivesKill(t *testing.T) {
 	if kills == 0 {
 		t.Error("it was never killed: the test shows nothing")
 	}
+}
+
+// when is a time from now, or never.
+func when(set bool, d time.Duration) <-chan time.Time {
+	if !set {
+		return nil
+	}
+	return time.After(d)
 }
 
 // durable is how often each line was asked whose result the journal or the output holds.
