@@ -134,7 +134,7 @@ func (t *chatTurn) reply() chatReply {
 		sampled[i] = len(f.answer.ids)
 		out.Choices = append(out.Choices, t.native(t.whole(i, f.answer), f.answer))
 	}
-	out.Usage, out.Metadata = t.engine.usage(t.call, sampled, 1), t.engine.metadata()
+	out.Usage, out.Metadata = t.engine.usage(t.call, sampled, 1), t.engine.metadata(t.call)
 	if t.request.ReturnTokenIDs {
 		out.PromptIDs = t.call.flows[0].answer.prompt
 	}
@@ -173,7 +173,7 @@ func (t *chatTurn) native(c chatChoice, a *answer) chatChoice {
 		c.PromptIDs = a.prompt
 	}
 	if t.request.ReturnMeta {
-		c.Meta = &sglangMeta{Prompt: len(a.prompt), Completion: len(a.ids), Weights: t.engine.weightVersion(), Finish: sglangFinish{Type: a.finish}}
+		c.Meta = &sglangMeta{Prompt: len(a.prompt), Completion: len(a.ids), Weights: t.engine.weights(t.call), Finish: sglangFinish{Type: a.finish}}
 		for i := 0; t.request.Logprobs && i < len(a.ids); i++ {
 			own, _ := a.logprob(i, 0)
 			c.Meta.Logprobs = append(c.Meta.Logprobs, []any{own, a.ids[i], nil})
@@ -202,7 +202,7 @@ func (t *chatTurn) stream(w http.ResponseWriter, r *http.Request) error {
 			}
 			end := t.chunk()
 			u := t.engine.usage(t.call, sampled, 1)
-			end.Usage, end.Metadata = &u, t.engine.metadata()
+			end.Usage, end.Metadata = &u, t.engine.metadata(t.call)
 			return end
 		},
 	}

@@ -106,7 +106,7 @@ func (t *completionTurn) reply() *completionReply {
 		out.Choices = append(out.Choices, c)
 	}
 	u := t.engine.usage(t.call, sampled, t.prompts)
-	out.Usage, out.Metadata = &u, t.engine.metadata()
+	out.Usage, out.Metadata = &u, t.engine.metadata(t.call)
 	return out
 }
 
@@ -123,7 +123,7 @@ func (t *completionTurn) stream(w http.ResponseWriter, r *http.Request) error {
 			}
 			end := t.envelope()
 			u := t.engine.usage(t.call, sampled, t.prompts)
-			end.Usage, end.Metadata = &u, t.engine.metadata()
+			end.Usage, end.Metadata = &u, t.engine.metadata(t.call)
 			return end
 		},
 	}

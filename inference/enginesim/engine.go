@@ -52,7 +52,7 @@ type flow struct {
 	cached  int
 	offered time.Duration // model time
 	cut     bool          // ended by a pause, before its answer was complete
-	spans   []weightSpan  // weights that were replaced while it ran
+	spans   []weightSpan  // the weights of its tokens
 }
 
 // call is one HTTP request's sequences: choices of one or several prompts.
@@ -241,6 +241,7 @@ func (e *Engine) publish(events []Event) {
 			e.waits.queue.add(v.Queued)
 		case Sampled:
 			f.sampled = v.Tokens
+			f.weigh(e.version)
 			if v.Tokens == 1 {
 				e.waits.first.add(e.now - f.offered)
 			}

@@ -112,7 +112,7 @@ func (e *Engine) sglangGenerate(w http.ResponseWriter, r *http.Request, body []b
 	}
 	u := e.usage(c, []int{len(a.ids)}, 1)
 	out := sglangReply{Text: a.text, OutputIDs: a.ids, Meta: sglangMeta{
-		ID: session(r), Prompt: u.PromptTokens, Completion: u.CompletionTokens, Weights: e.weightVersion(), Finish: sglangFinish{Type: a.finish, Matched: a.stop},
+		ID: session(r), Prompt: u.PromptTokens, Completion: u.CompletionTokens, Weights: e.weights(c), Finish: sglangFinish{Type: a.finish, Matched: a.stop},
 	}}
 	if out.Meta.Weights == "" {
 		out.Meta.Weights = "default"

@@ -85,7 +85,6 @@ func (e *Engine) updateVersion(body []byte) (any, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.turnWeights()
 	e.version = *r.Version
 	return map[string]any{"success": true, "new_version": *r.Version}, nil
 }
@@ -97,8 +96,8 @@ func (e *Engine) weightVersion() string {
 }
 
 // metadata is what answers say about the weights, in SGLang's form; nil where no version was ever told.
-func (e *Engine) metadata() *metadata {
-	if v := e.weightVersion(); v != "" {
+func (e *Engine) metadata(c *call) *metadata {
+	if v := e.weights(c); v != "" {
 		return &metadata{v}
 	}
 	return nil

@@ -1,5 +1,10 @@
 package enginesim
 
+import (
+	"cmp"
+	"slices"
+)
+
 // weightSpan says that the sampled tokens [Start, End) of an answer are of one version, as vLLM's generate route tells it.
 type weightSpan struct {
 	Version string `json:"version"`
@@ -7,34 +12,39 @@ type weightSpan struct {
 	End     int    `json:"end"`
 }
 
-// turnWeights notes for every open answer which version its tokens until now are of; mu is held.
-func (e *Engine) turnWeights() {
-	if e.version == "" {
+// weigh notes of which version the tokens are that came since the last time: an answer may be told long after it ended, under other weights.
+// Engine.mu is held.
+func (f *flow) weigh(version string) {
+	if version == "" {
 		return
 	}
-	for _, f := range e.flows {
-		f.spans = spanTo(f.spans, e.version, f.sampled)
+	start, n := 0, len(f.spans)
+	if n > 0 {
+		if f.spans[n-1].Version == version {
+			f.spans[n-1].End = f.sampled
+			return
+		}
+		start = f.spans[n-1].End
 	}
+	f.spans = append(f.spans, weightSpan{version, start, f.sampled})
 }
 
-// spans are the versions of an answer that has ended; nil where no version was ever told.
+// spans are the versions of an answer's tokens; nil where no version was ever told.
 func (e *Engine) spans(f *flow) []weightSpan {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.version == "" {
-		return nil
-	}
-	return spanTo(f.spans, e.version, f.sampled)
+	return slices.Clone(f.spans)
 }
 
-// spanTo adds a span from where the last one ended, unless nothing lies between.
-func spanTo(spans []weightSpan, version string, end int) []weightSpan {
-	start := 0
-	if n := len(spans); n > 0 {
-		start = spans[n-1].End
+// weights is the last version that tokens of a call are of, as engines tell that do not tell it of each; without tokens that of the engine.
+func (e *Engine) weights(c *call) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last := ""
+	for _, f := range c.flows {
+		if n := len(f.spans); n > 0 && last != e.version {
+			last = f.spans[n-1].Version
+		}
 	}
-	if end == start {
-		return spans
-	}
-	return append(spans, weightSpan{version, start, end})
+	return cmp.Or(last, e.version)
 }
