@@ -102,6 +102,38 @@ func (s *scan) key(n int) (key []byte, more, ok bool) {
 	return q.inner, true, ok && s.byte(':')
 }
 
+// members reads an object: read takes the value of each key, where it can.
+func (s *scan) members(read func(key []byte) bool) bool {
+	if !s.byte('{') {
+		return false
+	}
+	for n := 0; ; n++ {
+		key, more, ok := s.key(n)
+		if !ok || !more {
+			return ok
+		}
+		if !read(key) {
+			return false
+		}
+	}
+}
+
+// elements reads a list: read takes the next value, where it can.
+func (s *scan) elements(read func() bool) bool {
+	if !s.byte('[') {
+		return false
+	}
+	for n := 0; ; n++ {
+		more, ok := s.more(n, ']')
+		if !ok || !more {
+			return ok
+		}
+		if !read() {
+			return false
+		}
+	}
+}
+
 // once notes that a field was there: what a second one means is left to encoding/json.
 func once(seen *uint32, field int) bool {
 	was := *seen
@@ -229,27 +261,9 @@ func (s *scan) skip(depth int) bool {
 		_, ok := s.quoted()
 		return ok
 	case c == '{':
-		s.at++
-		for n := 0; ; n++ {
-			_, more, ok := s.key(n)
-			if !ok || !more {
-				return ok
-			}
-			if !s.skip(depth + 1) {
-				return false
-			}
-		}
+		return s.members(func([]byte) bool { return s.skip(depth + 1) })
 	case c == '[':
-		s.at++
-		for n := 0; ; n++ {
-			more, ok := s.more(n, ']')
-			if !ok || !more {
-				return ok
-			}
-			if !s.skip(depth + 1) {
-				return false
-			}
-		}
+		return s.elements(func() bool { return s.skip(depth + 1) })
 	case c == 't':
 		return s.literally("true")
 	case c == 'f':
@@ -399,255 +413,14 @@ func (s *scan) int32s(into *[]int32) bool {
 	if s.null() {
 		return true
 	}
-	if !s.byte('[') {
-		return false
-	}
 	list := []int32{}
-	for n := 0; ; n++ {
-		more, ok := s.more(n, ']')
-		if !ok || !more {
-			*into = list
-			return ok
-		}
+	ok := s.elements(func() bool {
 		id, ok := s.whole()
-		if !ok {
-			return false
-		}
 		list = append(list, id)
-	}
-}
-
-func (s *scan) answer(w *wireAnswer) bool {
-	if !s.byte('{') {
-		return false
-	}
-	var seen uint32
-	for n := 0; ; n++ {
-		key, more, ok := s.key(n)
-		if !ok || !more {
-			return ok
-		}
-		switch string(key) {
-		case "model":
-			ok = once(&seen, 0) && s.word(&w.Model)
-		case "choices":
-			ok = once(&seen, 1) && s.choices(&w.Choices)
-		case "usage":
-			ok = once(&seen, 2) && s.slowly(&w.Usage)
-		case "prompt_token_ids":
-			ok = once(&seen, 3) && s.int32s(&w.PromptTokenIDs)
-		case "error":
-			ok = once(&seen, 4) && s.raw(&w.Error)
-		case "timings":
-			ok = once(&seen, 5) && s.slowly(&w.Timings)
-		case "metadata":
-			ok = once(&seen, 6) && s.slowly(&w.Metadata)
-		case "x_groq":
-			ok = once(&seen, 7) && s.slowly(&w.XGroq)
-		default:
-			ok = s.other(key)
-		}
-		if !ok {
-			return false
-		}
-	}
-}
-
-func (s *scan) choices(into *[]wireChoice) bool {
-	if s.null() {
-		return true
-	}
-	if !s.byte('[') {
-		return false
-	}
-	list := s.room.choices[:0]
-	if list == nil {
-		list = []wireChoice{}
-	}
-	for n := 0; ; n++ {
-		more, ok := s.more(n, ']')
-		if !ok || !more {
-			*into, s.room.choices = list, list
-			return ok
-		}
-		list = append(list, wireChoice{})
-		if !s.choice(&list[n]) {
-			return false
-		}
-	}
-}
-
-func (s *scan) choice(w *wireChoice) bool {
-	if !s.byte('{') {
-		return false
-	}
-	var seen uint32
-	for n := 0; ; n++ {
-		key, more, ok := s.key(n)
-		if !ok || !more {
-			return ok
-		}
-		switch string(key) {
-		case "index":
-			ok = once(&seen, 0) && s.optionalInt(&w.Index)
-		case "message":
-			ok = once(&seen, 1) && s.message(&w.Message)
-		case "delta":
-			ok = once(&seen, 2) && s.message(&w.Delta)
-		case "text":
-			ok = once(&seen, 3) && s.optionalText(&w.Text)
-		case "finish_reason":
-			ok = once(&seen, 4) && s.optionalWord(&w.FinishReason)
-		case "stop_reason":
-			ok = once(&seen, 5) && s.raw(&w.StopReason)
-		case "matched_stop":
-			ok = once(&seen, 6) && s.raw(&w.MatchedStop)
-		case "token_ids":
-			ok = once(&seen, 7) && s.int32s(&w.TokenIDs)
-		case "prompt_token_ids":
-			ok = once(&seen, 8) && s.int32s(&w.PromptTokenIDs)
-		case "logprobs":
-			ok = once(&seen, 9) && s.logprobs(&w.Logprobs)
-		case "usage":
-			ok = once(&seen, 10) && s.slowly(&w.Usage)
-		case "meta_info":
-			ok = once(&seen, 11) && s.slowly(&w.MetaInfo)
-		case "error":
-			ok = once(&seen, 12) && s.raw(&w.Error)
-		case "weight_versions":
-			ok = once(&seen, 13) && s.slowly(&w.Weights)
-		default:
-			ok = s.other(key)
-		}
-		if !ok {
-			return false
-		}
-	}
-}
-
-func (s *scan) message(into **wireMessage) bool {
-	if s.null() {
-		return true
-	}
-	if !s.byte('{') {
-		return false
-	}
-	w := &s.room.message
-	if !s.room.lend(1) {
-		w = &wireMessage{}
-	}
-	*w = wireMessage{}
-	*into = w
-	var seen uint32
-	for n := 0; ; n++ {
-		key, more, ok := s.key(n)
-		if !ok || !more {
-			return ok
-		}
-		switch string(key) {
-		case "content":
-			ok = once(&seen, 0) && s.content(&w.Content)
-		case "refusal":
-			ok = once(&seen, 1) && s.optionalText(&w.Refusal)
-		case "reasoning":
-			ok = once(&seen, 2) && s.optionalText(&w.Reasoning)
-		case "reasoning_content":
-			ok = once(&seen, 3) && s.optionalText(&w.ReasoningContent)
-		case "tool_calls":
-			ok = once(&seen, 4) && s.slowly(&w.ToolCalls)
-		case "reasoning_details":
-			ok = once(&seen, 5) && s.slowly(&w.ReasoningDetails)
-		case "function_call":
-			ok = once(&seen, 6) && s.slowly(&w.FunctionCall)
-		default:
-			ok = s.other(key)
-		}
-		if !ok {
-			return false
-		}
-	}
-}
-
-func (s *scan) logprobs(into **wireLogprobs) bool {
-	if s.null() {
-		return true
-	}
-	if !s.byte('{') {
-		return false
-	}
-	w := &wireLogprobs{}
-	*into = w
-	var seen uint32
-	for n := 0; ; n++ {
-		key, more, ok := s.key(n)
-		if !ok || !more {
-			return ok
-		}
-		switch string(key) {
-		case "content":
-			ok = once(&seen, 0) && s.logprobList(&w.Content)
-		case "refusal":
-			ok = once(&seen, 1) && s.slowly(&w.Refusal)
-		case "token_logprobs":
-			ok = once(&seen, 2) && s.slowly(&w.TokenLogprobs)
-		case "tokens":
-			ok = once(&seen, 3) && s.slowly(&w.Tokens)
-		default:
-			ok = s.other(key)
-		}
-		if !ok {
-			return false
-		}
-	}
-}
-
-func (s *scan) logprobList(into *[]wireLogprob) bool {
-	if s.null() {
-		return true
-	}
-	if !s.byte('[') {
-		return false
-	}
-	list := []wireLogprob{}
-	for n := 0; ; n++ {
-		more, ok := s.more(n, ']')
-		if !ok || !more {
-			*into = list
-			return ok
-		}
-		list = append(list, wireLogprob{})
-		if !s.logprob(&list[n]) {
-			return false
-		}
-	}
-}
-
-func (s *scan) logprob(w *wireLogprob) bool {
-	if !s.byte('{') {
-		return false
-	}
-	var seen uint32
-	for n := 0; ; n++ {
-		key, more, ok := s.key(n)
-		if !ok || !more {
-			return ok
-		}
-		switch string(key) {
-		case "logprob":
-			ok = once(&seen, 0) && s.optionalFloat(&w.Value)
-		case "id":
-			ok = once(&seen, 1) && s.optionalID(&w.ID)
-		case "token":
-			s.space()
-			from := s.at
-			ok = once(&seen, 2) && s.skip(0) && w.Token.UnmarshalJSON(s.b[from:s.at]) == nil
-		default:
-			ok = s.other(key)
-		}
-		if !ok {
-			return false
-		}
-	}
+		return ok
+	})
+	*into = list
+	return ok
 }
 
 func (s *scan) optionalFloat(into **float32) bool {
