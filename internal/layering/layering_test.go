@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"inference/enginesim": {"episode"},
 	"action":              {"episode", "internal/workpool"},
 	"action/sandbox":      {"episode"},
+	"action/sandbox/tree": {"action/sandbox"},
 	"reward":              {"episode", "internal/workpool"},
 	"storage":             {"episode"},
 	"monitor":             {"episode"},
@@ -55,7 +56,7 @@ var owners = map[string][]string{
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
 	"gonum.org/v1/plot":                        {"bench"},
-	"golang.org/x/sys":                         {"storage", "action/sandbox"},
+	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree"},
 }
 
 // testOnly are modules that tests anywhere may use and shipped code may not.
