@@ -26,6 +26,7 @@ import (
 	"golang.org/x/term"
 
 	"tranche/action"
+	"tranche/action/sandbox/ns"
 	"tranche/reward"
 )
 
@@ -42,6 +43,7 @@ func collectOften(env func(string) string) {
 }
 
 func main() {
+	ns.Init() // this process may be the init of a sandbox: then this is all it does
 	collectOften(os.Getenv)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
