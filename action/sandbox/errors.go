@@ -36,3 +36,16 @@ type TooLargeError struct {
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%q has %d bytes, more than the %d that may be read", e.Path, e.Size, e.Limit)
 }
+
+// FullError says that there is no room left in the sandbox for a file.
+type FullError struct{ Path string }
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("there is no room left in the sandbox for %q", e.Path)
+}
+
+// PathError says that a file cannot be read or written there, for what the tree is at that place: a folder, no folder on the way,
+// something that is no regular file, a name that is too long. It says nothing about the executor.
+type PathError struct{ Path, Why string }
+
+func (e *PathError) Error() string { return fmt.Sprintf("%q: %s", e.Path, e.Why) }

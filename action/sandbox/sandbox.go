@@ -25,10 +25,11 @@ type Sandbox interface {
 	// failed; a program that is not there, or may not be run, is a Result with StatusNotFound. Wait must be called.
 	Start(ctx context.Context, cmd Cmd) (Process, error)
 	// Put writes files below the work folder, parents too. A path that leaves it, by name or through a link that a program
-	// made, is an *EscapeError; what a program may not exceed in bytes, Put may not either.
+	// made, is an *EscapeError; what a program may not exceed in bytes, Put may not either (*TooLargeError, *FullError). A file
+	// that is there already is replaced, never written into: whoever has it open keeps the old one. *PathError where no file can be.
 	Put(ctx context.Context, files ...File) error
 	// Get reads one regular file below the work folder, by path. It follows no link (*EscapeError) and reads at most limit
-	// bytes (*TooLargeError). fs.ErrNotExist where there is none.
+	// bytes (*TooLargeError). fs.ErrNotExist where there is none, *PathError where there is something else.
 	Get(ctx context.Context, path string, limit int64) (File, error)
 	// Reset kills every process and makes the file tree as it was at Open.
 	Reset(ctx context.Context) error

@@ -1,0 +1,106 @@
+//go:build linux
+
+package output
+
+import (
+	"errors"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
+)
+
+// Pump reads one stream of a program. Its own goroutine reads all the time, so the program never waits for us.
+type Pump struct {
+	file *os.File // the read end, known to the poller
+	fd   int      // of file
+	over func(n int)
+	done chan struct{} // closed by run at the end of the stream
+
+	mu   sync.Mutex
+	kept kept // guarded by mu
+	buf  []byte
+}
+
+// Start makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. keep
+// is how many bytes are kept; over, where not nil, is told the number of bytes of every read. Close must be called.
+func Start(keep int, over func(n int)) (p *Pump, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // this end only: the program's must wait
+		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	p = &Pump{
+		file: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], over: over, done: make(chan struct{}),
+		kept: newKept(keep), buf: make([]byte, 32<<10),
+	}
+	go p.run()
+	return p, os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// run reads until the stream ends or Close makes it.
+func (p *Pump) run() {
+	defer close(p.done)
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		return // the file is closed
+	}
+	for {
+		ended := false
+		err := conn.Read(func(uintptr) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			n, err := p.read(len(p.buf))
+			ended = err == nil && n == 0 || err != nil && !errors.Is(err, unix.EAGAIN)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		if err != nil || ended {
+			return
+		}
+	}
+}
+
+// read takes at most n bytes out of the pipe; mu is held.
+func (p *Pump) read(n int) (int, error) {
+	for {
+		got, err := unix.Read(p.fd, p.buf[:min(n, len(p.buf))])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.kept.add(p.buf[:got])
+		if p.over != nil && got > 0 {
+			p.over(got)
+		}
+		return got, nil
+	}
+}
+
+// Take returns what came since the last Take, with all that lies in the pipe at this moment.
+func (p *Pump) Take() sandbox.Output {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ) // also called FIONREAD
+	for err == nil && left > 0 {
+		var n int
+		if n, err = p.read(left); n == 0 {
+			break
+		}
+		left -= n
+	}
+	return p.kept.take()
+}
+
+// Close stops reading, whoever still holds the other end, and returns what was not taken.
+func (p *Pump) Close() sandbox.Output {
+	out := p.Take()
+	_ = p.file.Close()
+	<-p.done
+	return out
+}
