@@ -21,9 +21,10 @@ type Pump struct {
 	to   io.Writer     // nil = what is read is kept
 	done chan struct{} // closed by run at the end of the stream
 
-	mu   sync.Mutex
-	kept kept // guarded by mu
-	buf  []byte
+	mu     sync.Mutex
+	kept   kept   // guarded by mu
+	buf    []byte // likewise
+	closed bool   // likewise
 }
 
 // Start makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. keep
@@ -105,6 +106,13 @@ func (p *Pump) keep(b []byte) {
 func (p *Pump) Take() sandbox.Output {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.take()
+}
+
+func (p *Pump) take() sandbox.Output {
+	if p.closed {
+		return sandbox.Output{}
+	}
 	left, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ) // also called FIONREAD
 	for err == nil && left > 0 {
 		var n int
@@ -116,9 +124,12 @@ func (p *Pump) Take() sandbox.Output {
 	return p.kept.take()
 }
 
-// Close stops reading, whoever still holds the other end, and returns what was not taken.
+// Close stops reading, whoever still holds the other end, and returns what was not taken. Again it returns nothing.
 func (p *Pump) Close() sandbox.Output {
-	out := p.Take()
+	p.mu.Lock()
+	out := p.take()
+	p.closed = true
+	p.mu.Unlock()
 	_ = p.file.Close()
 	<-p.done
 	return out
