@@ -113,6 +113,8 @@ func honest(s *stage, r sandbox.Result) string {
 		return fmt.Sprintf("back end %s in the result, %s in the capabilities", r.Backend, s.caps.Backend)
 	case (r.Exit >= 0) == (r.Signal != 0):
 		return fmt.Sprintf("exit code %d and signal %d: one of them must be", r.Exit, r.Signal)
+	case r.Trusted != (r.Tier == sandbox.TierNone):
+		return fmt.Sprintf("trusted is %v with limits by %s", r.Trusted, r.Tier)
 	case r.Usage.CPU <= 0 || r.Wall <= 0:
 		return fmt.Sprintf("%v of CPU time and %v of wall time", r.Usage.CPU, r.Wall)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,7 @@ func tricks() []trick {
 		{"programs that cannot be run", nil, notFound},
 		{"input", nil, input},
 		{"output that is no text", nil, bytesOut},
+		{"output as it comes", nil, streamed},
 		{"environment", nil, environment},
 		{"private descriptor", nil, privateDescriptor},
 		{"interrupt", nil, interrupt},
@@ -103,7 +105,7 @@ func notFound(t *testing.T, s *stage) {
 		put(t, box, sandbox.File{Path: "data", Data: []byte("x")},
 			sandbox.File{Path: "script", Data: []byte("#!/no/such/interpreter\n"), Mode: 0o755},
 			sandbox.File{Path: "dir/f"})
-		for _, name := range []string{"no-such-program", "/no/such/program", "./data", "./script", "./dir", "./data/x", ""} {
+		for _, name := range []string{"no-such-program", "/no/such/program", "./data", "./script", "./dir", "./data/x"} {
 			if r := run(t, box, sandbox.Cmd{Args: []string{name}, Wall: patience}); r.Status != sandbox.StatusNotFound || r.Exit != -1 {
 				t.Errorf("%q: %s", name, summary(r))
 			}
@@ -157,6 +159,29 @@ func bytesOut(t *testing.T, s *stage) {
 		r := run(t, box, s.command("host", "bytes_out"))
 		if text(r.Stdout) != "\xff\xfe\x00\xc3\x28 a\r\n" || text(r.Stderr) != "\x80" || r.Stdout.Total != 9 || r.Stderr.Total != 1 {
 			t.Errorf("stdout %q, stderr %q", text(r.Stdout), text(r.Stderr))
+		}
+	})
+}
+
+// streamed hands all of a flood to a writer, in order, and keeps none of it.
+func streamed(t *testing.T, s *stage) {
+	s.with(t, func(box sandbox.Sandbox) {
+		digest, errs := sha256.New(), &bytes.Buffer{}
+		cmd := s.command("resources", "flood", "8")
+		cmd.Stdout, cmd.Stderr = digest, errs
+		r := run(t, box, cmd)
+		block := make([]byte, 256)
+		for i := range block {
+			block[i] = byte(i)
+		}
+		want := sha256.Sum256(bytes.Repeat(block, 8<<20/256))
+		if r.Status != sandbox.StatusOK || r.Stdout.Total != 8<<20 || len(text(r.Stdout)) != 0 || !bytes.Equal(digest.Sum(nil), want[:]) {
+			t.Errorf("what came is not what was written, or was kept too: %s", summary(r))
+		}
+		cmd = s.command("resources", "no_such_function")
+		cmd.Stdout, cmd.Stderr = nil, errs
+		if r := run(t, box, cmd); r.Exit != 1 || int64(errs.Len()) != r.Stderr.Total || !strings.Contains(errs.String(), "KeyError") {
+			t.Errorf("stderr %q, %s", errs.String(), summary(r))
 		}
 	})
 }

@@ -26,7 +26,7 @@ if len(sys.argv) == 1:
     for name in ["tcp", "udp", "tcp6"]:
         say("net " + name, [l for l in open("/proc/net/" + name).read().splitlines()[1:] if l.split()[3] != "06"])
     attempt("queue", lambda: call("mq_open", b"sandboxtest\0", os.O_RDWR, 0, 0) and None)
-say("environment", sorted(os.environ.items()))
+say("environment", sorted(os.environ.items()) if len(sys.argv) == 1 else sorted(os.environ))
 say("folder", os.getcwd() if len(sys.argv) == 1 else "")
 say("umask", oct(os.umask(0)))
 say("limits", [resource.getrlimit(getattr(resource, n)) for n in sorted(dir(resource)) if n.startswith("RLIMIT_") and n != "RLIMIT_CPU"])
