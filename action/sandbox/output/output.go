@@ -1,0 +1,136 @@
+//go:build linux
+
+package output
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
+)
+
+// Pump reads one stream of a program. Its own goroutine reads all the time, so the program never waits for us.
+type Pump struct {
+	file *os.File // the read end, known to the poller
+	fd   int      // of file
+	over func(n int)
+	to   io.Writer     // nil = what is read is kept
+	done chan struct{} // closed by run at the end of the stream
+
+	mu     sync.Mutex
+	kept   kept   // guarded by mu
+	buf    []byte // likewise
+	closed bool   // likewise
+}
+
+// Start makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. keep
+// is how many bytes are kept; over, where not nil, is told the number of bytes of every read. Close must be called.
+func Start(keep int, over func(n int)) (p *Pump, w *os.File, err error) {
+	return Stream(nil, keep, over)
+}
+
+// Stream is Start with a writer that gets what is read, as it comes; nothing is kept then. nil = it is kept.
+func Stream(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // this end only: the program's must wait
+		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	p = &Pump{
+		file: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], over: over, to: to, done: make(chan struct{}),
+		kept: newKept(keep), buf: make([]byte, 32<<10),
+	}
+	go p.run()
+	return p, os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// run reads until the stream ends or Close makes it.
+func (p *Pump) run() {
+	defer close(p.done)
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		return // the file is closed
+	}
+	for {
+		ended := false
+		err := conn.Read(func(uintptr) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			n, err := p.read(len(p.buf))
+			ended = err == nil && n == 0 || err != nil && !errors.Is(err, unix.EAGAIN)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		if err != nil || ended {
+			return
+		}
+	}
+}
+
+// read takes at most n bytes out of the pipe; mu is held.
+func (p *Pump) read(n int) (int, error) {
+	for {
+		got, err := unix.Read(p.fd, p.buf[:min(n, len(p.buf))])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.keep(p.buf[:got])
+		if p.over != nil && got > 0 {
+			p.over(got)
+		}
+		return got, nil
+	}
+}
+
+// keep hands on what was read, or keeps it; mu is held.
+func (p *Pump) keep(b []byte) {
+	if p.to == nil {
+		p.kept.add(b)
+		return
+	}
+	p.kept.total += int64(len(b))
+	if _, err := p.to.Write(b); err != nil {
+		p.to = io.Discard // who reads it is gone; the program need not know
+	}
+}
+
+// Take returns what came since the last Take, with all that lies in the pipe at this moment.
+func (p *Pump) Take() sandbox.Output {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.take()
+}
+
+func (p *Pump) take() sandbox.Output {
+	if p.closed {
+		return sandbox.Output{}
+	}
+	left, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ) // also called FIONREAD
+	for err == nil && left > 0 {
+		var n int
+		if n, err = p.read(left); n == 0 {
+			break
+		}
+		left -= n
+	}
+	return p.kept.take()
+}
+
+// Close stops reading, whoever still holds the other end, and returns what was not taken. Again it returns nothing.
+func (p *Pump) Close() sandbox.Output {
+	p.mu.Lock()
+	out := p.take()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.file.Close()
+	<-p.done
+	return out
+}

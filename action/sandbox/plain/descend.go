@@ -1,0 +1,93 @@
+//go:build linux
+
+package plain
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// relative is a process that descends from this one and has not ended.
+type relative struct {
+	pid, parent int
+	cpu         time.Duration // its own, and of its children that it waited for
+}
+
+// descendants lists the processes below this one.
+func descendants() []relative {
+	var all []relative
+	pending := []int{os.Getpid()}
+	for len(pending) > 0 {
+		pid := pending[0]
+		pending = pending[1:]
+		for _, child := range children(pid) {
+			if r, alive := look(child); alive && r.parent == pid {
+				all = append(all, r)
+				pending = append(pending, child)
+			}
+		}
+	}
+	return all
+}
+
+// children lists the children of a process: of each of its threads.
+func children(pid int) (all []int) {
+	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // gone by now, or not
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
+// tick is the kernel's unit in /proc/*/stat: USER_HZ is 100 on all platforms that Go knows.
+const tick = 10 * time.Millisecond
+
+// look reads what a process is; a zombie is not alive.
+func look(pid int) (r relative, alive bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return r, false
+	}
+	words := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // its name may hold anything
+	if len(words) < 15 {
+		return r, false
+	}
+	number := func(i int) int64 {
+		n, _ := strconv.ParseInt(string(words[i]), 10, 64)
+		return n
+	}
+	r = relative{pid: pid, parent: int(number(1))}
+	for i := 11; i <= 14; i++ { // utime, stime, cutime, cstime
+		r.cpu += time.Duration(number(i)) * tick
+	}
+	return r, words[0][0] != 'Z'
+}
+
+// killAll sends SIGKILL to all processes below this one and says how many there were. Their own children fall to this process then:
+// it is called until there is none.
+func killAll() int {
+	all := descendants()
+	for _, r := range all {
+		fd, err := unix.PidfdOpen(r.pid, 0)
+		if err != nil {
+			continue
+		}
+		// The number may be another's by now. With the descriptor open it stays this one's.
+		if now, alive := look(r.pid); alive && now.parent == r.parent {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		_ = unix.Close(fd)
+	}
+	return len(all)
+}
