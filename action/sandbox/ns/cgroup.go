@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -236,26 +237,48 @@ func readSmall(dir, name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-func readNumber(dir, name string) (int64, error) {
-	text, err := readSmall(dir, name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-}
-
 // readKey reads one value of a file of "key value" lines; 0 where the key is missing.
 func readKey(dir, name, key string) (int64, error) {
 	text, err := readSmall(dir, name)
 	if err != nil {
 		return 0, err
 	}
+	return valueOf(text, key)
+}
+
+func valueOf(text, key string) (int64, error) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
 			return strconv.ParseInt(f[1], 10, 64)
 		}
 	}
 	return 0, nil
+}
+
+// again reads an open file of a control group from its start.
+func again(f *os.File) (string, error) {
+	var buf [4096]byte
+	n, err := f.ReadAt(buf[:], 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+func numberIn(f *os.File) (int64, error) {
+	text, err := again(f)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+}
+
+func keyIn(f *os.File, key string) (int64, error) {
+	text, err := again(f)
+	if err != nil {
+		return 0, err
+	}
+	return valueOf(text, key)
 }
 
 // madeIn makes a folder of a name in the first of some folders that takes it.
