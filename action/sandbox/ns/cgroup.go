@@ -24,6 +24,8 @@ import (
 // group is the control group of one slot. Every program that runs in the slot at one time has a lane in it, so that its CPU time can
 // be told from another's and what it leaves behind can be found.
 type group interface {
+	// home is the group that the init starts in; nil = ours. The caller closes it.
+	home() (*os.File, error)
 	// lane returns a lane's name, and the descriptors that the init needs to put programs into it. The caller closes them.
 	lane(k int) (name string, fds []*os.File, err error)
 	// cpu is the time that was used in a lane so far.
@@ -43,9 +45,9 @@ type events struct{ oomKills, refusedForks int }
 // tier makes groups. A nil group means that per-process limits are all there is.
 type tier struct {
 	name   sandbox.Tier
-	into   bool                                               // programs are cloned into a lane, else the init's thread moves there
-	group  func(name string, l sandbox.Limits) (group, error) // nil in the tier without control groups
-	remove func()                                             // removes what all groups are in
+	into   bool                                                          // programs are cloned into a lane, else the init's thread moves there
+	group  func(name string, owner int, l sandbox.Limits) (group, error) // owner: host id of the init, -1 = ours; nil in the tier without control groups
+	remove func()                                                        // removes what all groups are in
 }
 
 // ownedPrefix begins the names of the groups that this process makes: whose they are is in the name, so that a later process can

@@ -105,7 +105,7 @@ type program struct {
 
 // serve does what the host asks for until the host is gone.
 func serve() error {
-	in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}, alone: true, forked: make(chan struct{}, 1), filter: filter()}
+	in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}, alone: true, forked: make(chan struct{}, 1)}
 	in.gone = sync.NewCond(&in.mu)
 	buf := make([]byte, frameBytes)
 	for {
@@ -271,7 +271,11 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
+	in.filter = filter(r.shmStays || s.Memory > 0)
 	in.startThreads()
+	if !s.OwnIdentity {
+		in.setup.Processes += threads()
+	}
 	if err := skipPids(r.lastPid); err != nil || s.IntoCgroup {
 		return err
 	}
@@ -308,6 +312,13 @@ func (in *inside) startThreads() {
 		<-held
 	}
 	close(hold)
+}
+
+// threads is how many the init has: where it has the same id as its programs, they count as processes of that.
+func threads() int64 {
+	names, err := os.ReadDir("/proc/self/task")
+	must("count threads", err)
+	return int64(len(names))
 }
 
 // asGuest works on files as the user that programs are: without any capability over them.

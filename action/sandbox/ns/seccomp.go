@@ -93,8 +93,11 @@ func (a *assembler) initThread() {
 	})
 }
 
+// systemV are the calls that make System V objects, which outlive processes and count as nobody's memory.
+func systemV() []uint32 { return []uint32{unix.SYS_SHMGET, unix.SYS_SEMGET, unix.SYS_MSGGET} }
+
 // filter is the program that every process of a slot runs under.
-func filter() []unix.SockFilter {
+func filter(withoutSystemV bool) []unix.SockFilter {
 	a := &assembler{}
 	a.load(offArch)
 	a.op(unix.BPF_JMP|unix.BPF_K|unix.BPF_JEQ, auditArch, 1, 0)
@@ -103,6 +106,9 @@ func filter() []unix.SockFilter {
 	a.when(unix.BPF_JGE, x32Bit, func() { a.fail(unix.ENOSYS) })
 	a.deny(deniedEverywhere(), unix.EPERM)
 	a.deny(missing(), unix.ENOSYS)
+	if withoutSystemV {
+		a.deny(systemV(), unix.ENOSYS)
+	}
 	a.args(unix.SYS_CLONE, 0, func() { a.when(unix.BPF_JSET, newNamespace, func() { a.fail(unix.EPERM) }) })
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
 		a.args(nr, 0, func() { a.only(unix.EAFNOSUPPORT, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6) })
