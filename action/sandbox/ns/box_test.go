@@ -378,6 +378,23 @@ func TestOpenWaitsForRoom(t *testing.T) {
 	}
 }
 
+func TestSocketsOfFewKinds(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	res := run(t, b, sandbox.Cmd{Args: py(`
+import errno, socket
+for family, kind, protocol in ((1, 1, 0), (2, 1, 0), (2, 1, 6), (10, 2, 17), (2, 1, 132), (2, 1, 262), (16, 3, 0), (17, 3, 3), (40, 1, 0), (31, 1, 0), (0, 1, 0)):
+    try: socket.socket(family, kind, protocol); print('ok')
+    except OSError as e: print(errno.errorcode[e.errno])
+server = socket.create_server(('127.0.0.1', 8080))
+client = socket.create_connection(('127.0.0.1', 8080)); client.sendall(b'x')
+print(server.accept()[0].recv(1))
+`)})
+	want := "ok\nok\nok\nok\n" + strings.Repeat("EPROTONOSUPPORT\n", 2) + strings.Repeat("EAFNOSUPPORT\n", 5) + "b'x'\n"
+	if string(res.Stdout.Head) != want {
+		t.Errorf("%s\nwant\n%s%s", res.Stdout.Head, want, res.Stderr.Head)
+	}
+}
+
 // TestPidsLimitIsExact: as many processes as the limit says, whoever the init is.
 func TestPidsLimitIsExact(t *testing.T) {
 	for _, tier := range tiersHere(t) {
