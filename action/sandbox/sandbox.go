@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -95,6 +96,9 @@ type Cmd struct {
 	Keep int           // bytes kept of each stream: the first half and the last half of them; 0 = DefaultKeep
 	// OutputLimit stops a program that wrote more than so many bytes, over both streams. 0 = none: what is over Keep is counted and dropped.
 	OutputLimit int64
+	// Stdout and Stderr, where set, get what the program writes as it comes; it is counted then and not kept. A writer that is slow
+	// holds the program up, and Wait. After an error of a writer the rest is dropped.
+	Stdout, Stderr io.Writer
 
 	Control    bool // give the program a private descriptor, number ControlFD; nothing else is inherited
 	Background bool // let what the program started go on after its end, until Reset or Close

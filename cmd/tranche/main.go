@@ -1,6 +1,6 @@
 // Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), sends
-// batch files (batch), finds out what servers can do (probe), serves the simulated engine (engine), compares scheduling policies
-// (bench) and fits the engine to a real server (calibrate).
+// batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
+// (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
 // policy of its own: which call goes where is scheduler's, what a row looks like is storage's. Open main.go for how a command
@@ -42,6 +42,7 @@ func collectOften(env func(string) string) {
 }
 
 func main() {
+	sandboxInit()
 	collectOften(os.Getenv)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -100,6 +101,7 @@ type cli struct {
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
 	Audit     auditCmd     `cmd:"" help:"Hold what a run stored against what a server says of it now."`
+	Sandbox   sandboxCmd   `cmd:"" help:"Run a program in a sandbox, or tell what a sandbox holds here."`
 	Engine    engineCmd    `cmd:"" help:"Serve the simulated inference server on TCP."`
 	Bench     benchCmd     `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
 	Calibrate calibrateCmd `cmd:"" help:"Fit the simulated engine to a real server."`
@@ -131,6 +133,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Probe.do(ctx, a, i.given)
 	case "audit":
 		return i.cli.Audit.do(ctx, a, i.verb)
+	case "sandbox":
+		return i.cli.Sandbox.do(ctx, a, i.verb)
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
 	case "bench":

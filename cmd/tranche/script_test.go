@@ -14,6 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	sandboxInit()
 	testscript.Main(m, map[string]func(){"tranche": main})
 }
 

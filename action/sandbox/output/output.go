@@ -4,6 +4,7 @@ package output
 
 import (
 	"errors"
+	"io"
 	"os"
 	"sync"
 
@@ -17,6 +18,7 @@ type Pump struct {
 	file *os.File // the read end, known to the poller
 	fd   int      // of file
 	over func(n int)
+	to   io.Writer     // nil = what is read is kept
 	done chan struct{} // closed by run at the end of the stream
 
 	mu     sync.Mutex
@@ -28,6 +30,11 @@ type Pump struct {
 // Start makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. keep
 // is how many bytes are kept; over, where not nil, is told the number of bytes of every read. Close must be called.
 func Start(keep int, over func(n int)) (p *Pump, w *os.File, err error) {
+	return Stream(nil, keep, over)
+}
+
+// Stream is Start with a writer that gets what is read, as it comes; nothing is kept then. nil = it is kept.
+func Stream(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, err
@@ -36,7 +43,7 @@ func Start(keep int, over func(n int)) (p *Pump, w *os.File, err error) {
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
 	p = &Pump{
-		file: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], over: over, done: make(chan struct{}),
+		file: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], over: over, to: to, done: make(chan struct{}),
 		kept: newKept(keep), buf: make([]byte, 32<<10),
 	}
 	go p.run()
@@ -75,11 +82,23 @@ func (p *Pump) read(n int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		p.kept.add(p.buf[:got])
+		p.keep(p.buf[:got])
 		if p.over != nil && got > 0 {
 			p.over(got)
 		}
 		return got, nil
+	}
+}
+
+// keep hands on what was read, or keeps it; mu is held.
+func (p *Pump) keep(b []byte) {
+	if p.to == nil {
+		p.kept.add(b)
+		return
+	}
+	p.kept.total += int64(len(b))
+	if _, err := p.to.Write(b); err != nil {
+		p.to = io.Discard // who reads it is gone; the program need not know
 	}
 }
 

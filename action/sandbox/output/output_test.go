@@ -4,6 +4,7 @@ package output
 
 import (
 	"bytes"
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -81,5 +82,47 @@ func TestFloodNeitherBlocksNorGrows(t *testing.T) {
 	}
 	if grown := int64(after.TotalAlloc) - int64(before.TotalAlloc); grown > 1<<20 {
 		t.Errorf("reading 64 MiB allocated %d bytes", grown)
+	}
+}
+
+// limited takes so many bytes and then nothing more, as a closed pipe does.
+type limited struct {
+	bytes.Buffer
+	room int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.room -= len(p); l.room < 0 {
+		return 0, errors.New("nobody reads")
+	}
+	return l.Buffer.Write(p)
+}
+
+func TestStreamHandsOnAndKeepsNothing(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		room int
+		want int
+	}{{"all of it", 1 << 30, 8 << 20}, {"as much as the writer takes", 0, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			to := &limited{room: c.room}
+			p, w, err := Stream(to, 100, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := bytes.Repeat([]byte("0123456\n"), 1<<20)
+			if _, err := w.Write(want); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			<-p.done
+			out := p.Close()
+			if out.Total != 8<<20 || out.Head != nil || out.Tail != nil {
+				t.Errorf("total %d, kept %d + %d", out.Total, len(out.Head), len(out.Tail))
+			}
+			if !bytes.Equal(to.Bytes(), want[:c.want]) {
+				t.Errorf("the writer got %d bytes that are not the program's", to.Len())
+			}
+		})
 	}
 }

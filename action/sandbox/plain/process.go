@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,8 +102,9 @@ func (p *process) start() (err error) {
 	}
 	own(link)
 	var w [2]*os.File
+	to := [2]io.Writer{p.cmd.Stdout, p.cmd.Stderr}
 	for i, pump := range []**output.Pump{&p.stdout, &p.stderr} {
-		if *pump, w[i], err = output.Start(p.cmd.Keep, p.count); err != nil {
+		if *pump, w[i], err = output.Stream(to[i], p.cmd.Keep, p.count); err != nil {
 			return err
 		}
 		own(w[i])

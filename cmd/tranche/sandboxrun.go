@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"tranche/action/sandbox"
+)
+
+// Exit codes of `sandbox run` besides the program's own; those of timeout(1), env(1) and shells.
+const (
+	codeTimedOut   code = 124 // CPU or wall time used up
+	codeNoSandbox  code = 125 // the sandbox failed: nothing is said about the program
+	codeNotFound   code = 127 // no such program in the sandbox, or it cannot be executed
+	codeSignalBase code = 128 // + the signal that ended it
+)
+
+// inputLimit is how much input is read: it is held in memory before the program starts.
+const inputLimit = 256 << 20
+
+type sandboxRunCmd struct {
+	Command []string `arg:"" passthrough:"" help:"Program and its arguments, after --."`
+
+	Timeout time.Duration `placeholder:"TIME" help:"Wall time from the program's start. Default: 4 times --cpu and 5s, without --cpu no limit."`
+	CPU     time.Duration `name:"cpu" placeholder:"TIME" help:"CPU time of the program and all it starts. Default: no limit."`
+	Memory  Bytes         `placeholder:"SIZE" help:"Memory of all its processes and of the files it writes, such as 256MiB. Default: 512MiB."`
+	Pids    int           `placeholder:"N" help:"Processes and threads at once. Default: 64."`
+	Disk    Bytes         `placeholder:"SIZE" help:"Room in its work folder, and as much again in /tmp. Default: 256MiB."`
+	Net     bool          `help:"Give it the host's network. Default: a loopback device of its own."`
+	Env     []string      `short:"e" sep:"none" placeholder:"KEY=VALUE" help:"Variable to set; may be given more than once. Nothing else of the environment is passed on."`
+	File    []string      `sep:"none" placeholder:"FILE" help:"File to copy into its work folder, under the same name; may be given more than once."`
+	Rootfs  string        `placeholder:"DIR" help:"Folder to show read-only as /. Default: the host's /usr."`
+	Require []string      `placeholder:"PROMISE" help:"Promises that must be enforced, as memory,pids; without them it is not run. Default: none."`
+	Backend string        `enum:"ns,plain" default:"ns" help:"Back end: ns, or plain, which isolates nothing. Default: ${default}."`
+
+	TrustThisProgram bool `name:"trust-this-program-with-everything-i-have" help:"Needed for --backend plain: the program can read, change and send whatever you can."`
+}
+
+// Help is kong's long text of the command.
+func (sandboxRunCmd) Help() string {
+	return "Reads its input to the end (none from a terminal), runs the program in an empty work folder, passes its output on as it comes and ends with its exit code; 128 + N where signal N ended it, 137 over the memory limit, 124 when its time is used up, 127 where there is no such program, 125 where the sandbox failed. A limit that was reached is named on stderr. What the program started is killed when it ends. It gets no variable, file or descriptor that was not named."
+}
+
+func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
+	spec, cmd, err := c.read()
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	files, err := c.files()
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	ctx, stopped, release := cancelOnSignal(ctx, a)
+	defer release()
+	if cmd.Stdin, err = readInput(ctx, os.Stdin); err != nil {
+		return c.interrupted(ctx, stopped, withCode(codeUsage, err))
+	}
+	cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
+	r, err := c.run(ctx, spec, cmd, files)
+	if err != nil {
+		return c.interrupted(ctx, stopped, withCode(codeNoSandbox, err))
+	}
+	if r.Status == sandbox.StatusCanceled {
+		return outcome(stopped())
+	}
+	return c.verdict(cmd, spec, r)
+}
+
+// interrupted is the outcome where a signal came, err where none did.
+func (c *sandboxRunCmd) interrupted(ctx context.Context, stopped func() code, err error) error {
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		return outcome(stopped())
+	}
+	return err
+}
+
+// read turns the flags into what to open and what to run, or tells every fault of them.
+func (c *sandboxRunCmd) read() (sandbox.Spec, sandbox.Cmd, error) {
+	var errs []error
+	args := c.Command
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	if len(args) == 0 {
+		errs = append(errs, errors.New("no program named; put it after --, as in: tranche sandbox run --timeout 1s -- python3 -c 'print(1)'"))
+	}
+	if c.Timeout < 0 || c.CPU < 0 || c.Pids < 0 {
+		errs = append(errs, errors.New("--timeout, --cpu and --pids must not be negative"))
+	}
+	for _, e := range c.Env {
+		if name, _, ok := strings.Cut(e, "="); !ok || name == "" {
+			errs = append(errs, fmt.Errorf("--env %q: expected KEY=VALUE", e))
+		}
+	}
+	require, err := required(c.Require)
+	errs = append(errs, err)
+	if c.Backend == backendPlain && !c.TrustThisProgram {
+		errs = append(errs, errors.New("--backend plain isolates nothing: it needs --trust-this-program-with-everything-i-have"))
+	}
+	limits := sandbox.Limits{Memory: int64(c.Memory), Pids: c.Pids, Disk: int64(c.Disk)}
+	spec := sandbox.Spec{Rootfs: c.Rootfs, Net: c.Net, Limits: limits, Require: require, Trusted: c.TrustThisProgram}
+	cmd := sandbox.Cmd{Args: args, Env: c.Env, CPU: c.CPU, Wall: c.Timeout}
+	return spec, cmd, errors.Join(errs...)
+}
+
+// files reads those to copy in.
+func (c *sandboxRunCmd) files() ([]sandbox.File, error) {
+	var list []sandbox.File
+	var errs []error
+	for _, path := range c.File {
+		f, err := hostFile(path)
+		if err == nil && slices.ContainsFunc(list, func(other sandbox.File) bool { return other.Path == f.Path }) {
+			err = fmt.Errorf("two files are called %s", f.Path)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--file %s: %w", path, err))
+			continue
+		}
+		list = append(list, f)
+	}
+	return list, errors.Join(errs...)
+}
+
+func hostFile(path string) (sandbox.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return sandbox.File{}, errors.Unwrap(err)
+	}
+	if !info.Mode().IsRegular() {
+		return sandbox.File{}, errors.New("expected a file, found something else")
+	}
+	data, err := os.ReadFile(path)
+	return sandbox.File{Path: filepath.Base(path), Data: data, Mode: info.Mode().Perm()}, err
+}
+
+// readInput reads what there is for the program, nothing from a terminal. A read that ctx ends goes on until the program does.
+func readInput(ctx context.Context, in *os.File) ([]byte, error) {
+	if term.IsTerminal(int(in.Fd())) {
+		return nil, nil
+	}
+	type input struct {
+		data []byte
+		err  error
+	}
+	read := make(chan input, 1)
+	go func() { // ends with the input; a read of a pipe cannot be called back
+		data, err := io.ReadAll(io.LimitReader(in, inputLimit+1))
+		read <- input{data, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case got := <-read:
+		if len(got.data) > inputLimit {
+			got.err = fmt.Errorf("the input has more than %s", Bytes(inputLimit))
+		}
+		return got.data, got.err
+	}
+}
+
+// run plays the program in a sandbox of its own, of which nothing is left when it returns.
+func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File) (r sandbox.Result, err error) {
+	executor, err := openExecutor(c.Backend)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, executor.Close()) }()
+	box, err := executor.Open(ctx, spec)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	if len(files) > 0 {
+		if err := box.Put(ctx, files...); err != nil {
+			return r, err
+		}
+	}
+	p, err := box.Start(ctx, cmd)
+	if err != nil {
+		return r, err
+	}
+	return p.Wait(ctx)
+}
+
+// verdict turns a result into the exit code, and a limit that was reached into a line.
+func (c *sandboxRunCmd) verdict(cmd sandbox.Cmd, spec sandbox.Spec, r sandbox.Result) error {
+	status := code(r.Exit)
+	if r.Signal != 0 {
+		status = codeSignalBase + code(r.Signal)
+	}
+	said := func(c code, format string, args ...any) error { return &coded{c, fmt.Errorf(format, args...)} }
+	switch limits := filled(spec.Limits); r.Status {
+	case sandbox.StatusWallLimit:
+		return said(codeTimedOut, "stopped: its wall time is used up (%v)", r.Wall.Round(time.Millisecond))
+	case sandbox.StatusCPULimit:
+		return said(codeTimedOut, "stopped: its CPU time of %v is used up", cmd.CPU)
+	case sandbox.StatusMemoryLimit:
+		return said(codeSignalBase+9, "stopped: over the memory limit of %v", Bytes(limits.Memory))
+	case sandbox.StatusFileLimit:
+		return said(status, "stopped: a file of more than %v", Bytes(limits.FileSize))
+	case sandbox.StatusDenied:
+		return said(status, "stopped: a system call that is denied")
+	case sandbox.StatusPidsLimit:
+		return said(status, "failed after it was refused a process: the limit is %d", limits.Pids)
+	case sandbox.StatusNotFound:
+		return said(codeNotFound, "there is no program %s in the sandbox, or it cannot be executed", cmd.Args[0])
+	}
+	return outcome(status)
+}
+
+// filled are limits with the defaults in the place of zeros.
+func filled(l sandbox.Limits) sandbox.Limits {
+	d := sandbox.DefaultLimits()
+	if l.Memory == 0 {
+		l.Memory = d.Memory
+	}
+	if l.Pids == 0 {
+		l.Pids = d.Pids
+	}
+	if l.FileSize == 0 {
+		l.FileSize = d.FileSize
+	}
+	return l
+}
