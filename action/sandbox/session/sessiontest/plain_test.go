@@ -9,12 +9,14 @@ import (
 	"go.uber.org/goleak"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/ns"
 	"tranche/action/sandbox/plain"
 	"tranche/action/sandbox/session"
 	"tranche/action/sandbox/session/sessiontest"
 )
 
 func TestMain(m *testing.M) {
+	ns.Init()
 	plain.Init()
 	goleak.VerifyTestMain(m)
 }
