@@ -55,6 +55,9 @@ func (s *Set) observeReturn(o *episode.Observation, e workpool.End[Result]) {
 		s.say(o, "", bad.text)
 	case errors.As(e.Err, &mistake):
 		o.Status = episode.ActionError
+		if mistake.TimedOut {
+			o.Status = episode.ActionTimeout
+		}
 		o.OutBytes = max(o.OutBytes, int64(len(e.Value.Text)+len(mistake.Text)))
 		s.say(o, e.Value.Text, mistake.Text)
 	default:

@@ -121,7 +121,13 @@ func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action)
 			obs[i] = *refusal
 			continue
 		}
-		jobs[i] = s.begin(ctx, offered.tools[act.Call.Function.Name], e, act)
+		b := offered.tools[act.Call.Function.Name]
+		done, refusal := s.await(ctx, b.tool, e, act)
+		if refusal != nil {
+			obs[i] = *refusal
+			continue
+		}
+		jobs[i] = s.begin(ctx, b, e, act, done)
 	}
 	for i, j := range jobs {
 		if j != nil {
@@ -184,12 +190,12 @@ func (s *Set) claim(id string) bool {
 	return true
 }
 
-// begin queues one action. What it looks at is copied first: an abandoned run outlives the call of Do.
-func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *watched {
-	env := Env{Episode: e.ID, Action: act.ID, Turn: act.Turn, Task: e.Task}
+// begin queues one action; done is called when it is over. What it looks at is copied first: an abandoned run outlives the call of Do.
+func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action, done func()) *watched {
+	env := envOf(e, act)
 	raw := act.Call.Function.Arguments
 	w := &watched{tool: b.tool.Name(), limit: s.limit(b.tool)}
-	w.job = workpool.Start(ctx, s.pool, w.limit, func() { s.over(w, act.ID) }, func(ctx context.Context) (Result, error) {
+	w.job = workpool.Start(ctx, s.pool, w.limit, func() { done(); s.over(w, act.ID) }, func(ctx context.Context) (Result, error) {
 		args, err := checkArgs(raw, b.schemas)
 		if err != nil {
 			return Result{}, err
