@@ -26,7 +26,7 @@ type interpreter struct {
 	opt  Options
 	proc sandbox.Process
 	from *bufio.Reader // what the program says on the control descriptor
-	used time.Duration // CPU time of the calls so far, and of the start
+	used sandbox.Usage // by the start and the calls so far
 }
 
 // program is what a kind of session runs.
@@ -76,10 +76,20 @@ func launch(ctx context.Context, box sandbox.Sandbox, opt Options) (*interpreter
 	return nil, errors.Join(startFault(opt.Kind, r), err)
 }
 
-// startFault says why an interpreter did not start.
+// StartError says that an interpreter ended before it took its first call. Whether that is the executor's fault or that of what runs in the
+// sandbox already, the status tells: StatusNotFound is never a program's.
+type StartError struct {
+	Kind   Kind
+	Status sandbox.Status
+	Said   string // what it printed
+}
+
+func (e *StartError) Error() string {
+	return fmt.Sprintf("session: %s did not start: %s: %s", e.Kind, e.Status, e.Said)
+}
+
 func startFault(kind Kind, r sandbox.Result) error {
-	said := strings.TrimSpace(string(r.Stdout.Head) + string(r.Stderr.Head))
-	return fmt.Errorf("session: %s did not start: %s: %s", kind, r.Status, said)
+	return &StartError{kind, r.Status, strings.TrimSpace(string(r.Stdout.Head) + string(r.Stderr.Head))}
 }
 
 // hello tells python what it is to be and which modules to import, and waits until it has done so.
@@ -216,8 +226,10 @@ func (in *interpreter) read(r *Result, words []string) {
 // charge puts what was used since the call before to this one's account.
 func (in *interpreter) charge(r *Result, u sandbox.Usage) {
 	r.Usage = u
-	r.Usage.CPU = max(0, u.CPU-in.used)
-	in.used = u.CPU
+	r.Usage.CPU = max(0, u.CPU-in.used.CPU)
+	r.Usage.OOMKills = max(0, u.OOMKills-in.used.OOMKills)
+	r.Usage.RefusedForks = max(0, u.RefusedForks-in.used.RefusedForks)
+	in.used = u
 }
 
 // lose kills an interpreter that did not end its call when it was told to.
@@ -314,7 +326,7 @@ func (w watch) untilLimit(ctx context.Context, told <-chan mark) (sandbox.Status
 		case <-ctx.Done():
 			return sandbox.StatusCanceled, nil
 		case <-look:
-			if w.in.proc.Usage().CPU-w.in.used >= w.limits.CPU {
+			if w.in.proc.Usage().CPU-w.in.used.CPU >= w.limits.CPU {
 				return sandbox.StatusCPULimit, nil
 			}
 		}

@@ -53,7 +53,7 @@ func (z *Zygote) Run(ctx context.Context, code string, stdin []byte, lim Limits)
 	}
 	text := append(append(fmt.Appendf(nil, "%d\n", len(stdin)), stdin...), z.live.code(code)...)
 	if lim.CPU > 0 {
-		z.live.used = z.live.proc.Usage().CPU
+		z.live.used = z.live.proc.Usage()
 	}
 	began := time.Now()
 	told := z.live.send(pythonFrame('r', text))
