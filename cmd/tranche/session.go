@@ -142,6 +142,9 @@ func (s *session) checkTasks(ctx context.Context) error {
 	if terr := s.openTools(ctx); terr != nil {
 		return withCode(codeUsage, errors.Join(err, terr))
 	}
+	if serr := s.checkSandbox(ctx); serr != nil {
+		return errors.Join(err, serr)
+	}
 	actor, aerr := s.newActor()
 	if err = errors.Join(err, aerr); err != nil {
 		return withCode(codeUsage, err)

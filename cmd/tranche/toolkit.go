@@ -7,12 +7,16 @@ import (
 	"slices"
 
 	"tranche/action"
+	"tranche/action/codetools"
 	"tranche/action/mcptools"
+	"tranche/action/sandbox"
 )
 
-// toolkit is the user's own tools of one invocation: programs, web services, MCP servers.
+// toolkit is the tools of one invocation that are made of settings: programs, web services, MCP servers, and those that run code.
 type toolkit struct {
 	tools   []action.Tool
+	desk    *codetools.Desk // of the tools that run code
+	coding  []string        // their names, but for those that the user gave to tools of their own
 	servers []*mcptools.Server
 	offered []string // the run's tools, with those of a server in the place of its name
 }
@@ -26,6 +30,7 @@ func (s *session) openTools(ctx context.Context) error {
 	for i, h := range s.set.HTTPTool {
 		s.kit.add(f, fmt.Sprintf("http-tool[%d] (%s)", i, h.Name), func() (action.Tool, error) { return action.NewHTTP(h.config()) })
 	}
+	f.at("sandbox", s.addCodeTools())
 	var configs []mcptools.Config
 	for i, m := range s.set.MCPServer {
 		cfg, err := m.config()
@@ -39,6 +44,37 @@ func (s *session) openTools(ctx context.Context) error {
 		return withCode(codeUsage, err)
 	}
 	return withCode(codeUsage, s.openServers(ctx, configs))
+}
+
+// addCodeTools makes the tools that run code. A tool of the user's own that has the name of one stands in its place.
+func (s *session) addCodeTools() (err error) {
+	spec := s.set.Sandbox
+	s.kit.desk, err = codetools.New(func() (sandbox.Executor, error) { return openExecutor(spec.backend()) }, spec.config(&s.set))
+	if err != nil {
+		return err
+	}
+	taken := slices.Concat(s.a.tools, s.kit.tools)
+	for _, t := range s.kit.desk.Tools() {
+		if !slices.ContainsFunc(taken, func(own action.Tool) bool { return own.Name() == t.Name() }) {
+			s.kit.tools = append(s.kit.tools, t)
+			s.kit.coding = append(s.kit.coding, t.Name())
+		}
+	}
+	return nil
+}
+
+// checkSandbox opens a sandbox where every task is offered a tool that needs one. Where only tasks name such tools, their first call does.
+func (s *session) checkSandbox(ctx context.Context) error {
+	if !slices.ContainsFunc(s.set.Tools, func(name string) bool { return slices.Contains(s.kit.coding, name) }) {
+		return nil
+	}
+	if err := s.kit.desk.Check(ctx); err != nil {
+		return withCode(codeUsage, fmt.Errorf("sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program))
+	}
+	if s.set.Sandbox.backend() == backendPlain {
+		s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
+	}
+	return nil
 }
 
 // at adds an error under the key it belongs to; "" = it names that itself.
@@ -126,6 +162,11 @@ func (s *session) closeTools() {
 	for _, server := range s.kit.servers {
 		server.Close()
 	}
+	if s.kit.desk != nil {
+		if err := s.kit.desk.Close(); err != nil {
+			s.a.notice("warning: closing the sandboxes: %v", err)
+		}
+	}
 }
 
 // identifyTools puts into a run's identity what of the tools decides its results: not where the programs lie. Without tools of the user's own
@@ -144,6 +185,7 @@ func identifyTools(s *Settings, id map[string]string) {
 	}{
 		"command-tool": {len(commands) == 0, commands}, "http-tool": {len(s.HTTPTool) == 0, s.HTTPTool},
 		"mcp-server": {len(servers) == 0, servers}, "calls": {s.Calls.native(), s.Calls},
+		"sandbox": {s.Sandbox.decides().none(), s.Sandbox.decides()},
 	} {
 		if id[key] = string(encode(v.value)); v.none {
 			delete(id, key)

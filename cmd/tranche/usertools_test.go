@@ -246,7 +246,7 @@ func TestToolDefinitionsSayWhatIsWrong(t *testing.T) {
 		"a format nobody knows":   {"calls: tag\n", `calls: expected one of api, tool-call, fenced, python, tags, or a map {blocks, output, …}; found "tag"; did you mean "tags"?`},
 		"a form without an end":   {"calls: {blocks: [{open: <a>}]}\n", "calls: blocks: close: is missing"},
 		"an output without place": {"calls: {format: tags, output: here}\n", "calls: output: expected {output} in it"},
-		"a tool nobody has":       {"calls: {blocks: [{open: <a>, close: </a>, tool: b}]}\n", `calls: blocks[0]: no tool "b"; there are: calculator, submit`},
+		"a tool nobody has":       {"calls: {blocks: [{open: <a>, close: </a>, tool: b}]}\n", `calls: blocks[0]: no tool "b"; there are: bash, calculator, python, read_file, submit, write_file`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShell(t)

@@ -89,6 +89,9 @@ func relativeTo(dir string, s *Settings, set map[string]bool) {
 			s.Tasks[i] = join(p)
 		}
 	}
+	if set["sandbox"] {
+		s.Sandbox.Rootfs = join(s.Sandbox.Rootfs)
+	}
 	if set["out"] {
 		s.Out = join(s.Out)
 	}

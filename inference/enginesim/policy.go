@@ -55,9 +55,12 @@ func (p *policy) say(prompt []int32, draw uint64, w want) string {
 	return said
 }
 
+// calculators are how the names of tools begin that work out an expression.
+var calculators = []string{"calc", "python"}
+
 // decide picks what is said.
 func (s *speech) decide(w want) string {
-	s.calc, s.submit = toolNamed(s.tools, "calc"), toolNamed(s.tools, "submit", "final_answer")
+	s.calc, s.submit = toolNamed(s.tools, calculators...), toolNamed(s.tools, "submit", "final_answer")
 	switch {
 	case s.calc != nil && s.formula != "":
 		return s.calculate(w)
@@ -307,7 +310,7 @@ func (s *speech) forced(w want) *toolDef {
 // call writes a call of any tool, with the best arguments known.
 func (s *speech) call(d *toolDef) string {
 	switch {
-	case s.formula != "" && toolNamed([]toolDef{*d}, "calc") != nil:
+	case s.formula != "" && toolNamed([]toolDef{*d}, calculators...) != nil:
 		return s.toolText(d, s.formula)
 	case s.truth != "" && toolNamed([]toolDef{*d}, "submit", "final_answer") != nil:
 		return s.toolText(d, s.guess(s.solve))
