@@ -23,7 +23,7 @@ type Config struct {
 	// Runs is how many calls run at once, over all episodes. Default the cores.
 	Runs int
 	// Memory bounds the sandboxes that are open at once, bytes: the sum of what each may use (Spec.Limits.Memory). Default: three quarters of
-	// the machine's memory, or no bound where that cannot be told.
+	// the machine's memory, but never less than one sandbox.
 	Memory int64
 	// Keep is how many bytes of a call's output are kept, its beginning and its end. Default sandbox.DefaultKeep.
 	Keep int
@@ -49,7 +49,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s is %d, expected 0 or more", v.name, v.value))
 		}
 	}
-	if one := c.withDefaults(); len(errs) == 0 && one.Memory > 0 && one.share() > one.Memory {
+	if one := c.withDefaults(); len(errs) == 0 && one.share() > one.Memory {
 		errs = append(errs, fmt.Errorf("memory: one sandbox may use %d bytes, all that are open together only %d", one.share(), one.Memory))
 	}
 	return errors.Join(errs...)
@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 		c.Runs = runtime.NumCPU()
 	}
 	if c.Memory == 0 {
-		c.Memory = machineMemory() / 4 * 3
+		c.Memory = max(machineMemory()/4*3, c.share()) // one sandbox, however small the machine
 	}
 	if c.MostFile == 0 {
 		c.MostFile = 10 << 20

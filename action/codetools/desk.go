@@ -17,7 +17,7 @@ type Desk struct {
 	cfg    Config
 	open   func() (sandbox.Executor, error) // once
 	runs   *budget
-	memory *budget // nil = no bound
+	memory *budget
 
 	mu     sync.Mutex
 	opened bool             // open was called; guarded by mu
@@ -40,10 +40,7 @@ func New(open func() (sandbox.Executor, error), cfg Config) (*Desk, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	d := &Desk{cfg: cfg, runs: newBudget(int64(cfg.Runs)), rooms: map[string]*room{}}
-	if cfg.Memory > 0 {
-		d.memory = newBudget(cfg.Memory)
-	}
+	d := &Desk{cfg: cfg, runs: newBudget(int64(cfg.Runs)), memory: newBudget(cfg.Memory), rooms: map[string]*room{}}
 	d.open = sync.OnceValues(func() (sandbox.Executor, error) {
 		d.mu.Lock()
 		d.opened = true
@@ -111,7 +108,7 @@ func (d *Desk) wait(ctx context.Context, episode string, tokens int64) (done fun
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if !r.holds && d.memory != nil {
+	if !r.holds {
 		if err := d.memory.take(ctx, d.cfg.share()); err != nil {
 			<-r.turn
 			return nil, err
