@@ -50,12 +50,33 @@ func New(config Config) (*Executor, error) {
 		return nil, fmt.Errorf("sandbox %s: %w", backend, err)
 	}
 	config = config.withDefaults()
-	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, config.MaxOpen), open: map[*box]bool{}}
+	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, roomFor(config.MaxOpen, openFilesLimit())), open: map[*box]bool{}}
 	e.probe()
 	if config.Tier != "" && e.broken != nil {
 		return nil, errors.Join(e.broken, e.Close())
 	}
 	return e, nil
+}
+
+// roomFor is how many sandboxes may be open where this process may have so many descriptors.
+func roomFor(wanted int, descriptors uint64) int {
+	const (
+		each   = 12  // a slot and a program in it
+		others = 256 // for the rest of the process
+	)
+	if descriptors < others+each {
+		return 1
+	}
+	return int(min(uint64(wanted), (descriptors-others)/each))
+}
+
+// openFilesLimit is how many descriptors this process may have. Go has raised it as far as it goes.
+func openFilesLimit() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 0
+	}
+	return l.Cur
 }
 
 // Capabilities says what was found out.
@@ -208,16 +229,16 @@ func (e *Executor) build(ctx context.Context, spec sandbox.Spec, t *tier) (*slot
 }
 
 func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *tier) (err error) {
-	if t.group != nil {
-		if s.group, err = t.group(fmt.Sprintf("slot-%d", s.number), spec.Limits); err != nil {
-			return fmt.Errorf("make a control group: %w", err)
-		}
-	}
 	id := identity{}
 	if e.ids != nil {
 		init, program := e.ids.pair(os.Getpid(), s.number)
 		id = identity{true, int(init), int(program)}
 		s.guest = int(program)
+	}
+	if t.group != nil {
+		if s.group, err = t.group(fmt.Sprintf("slot-%d", s.number), id.owner(), spec.Limits); err != nil {
+			return fmt.Errorf("make a control group: %w", err)
+		}
 	}
 	if err := s.startInit(e.starter, e.program, id, spec.Net); err != nil {
 		return err
@@ -264,14 +285,8 @@ func setupOf(spec sandbox.Spec, t *tier, own bool) setup {
 	default:
 		s.Memory = l.Memory
 	}
-	if !own {
-		s.Processes += initThreads
-	}
 	return s
 }
-
-// initThreads is how many processes of the slot's user the init itself is where it has no id of its own.
-const initThreads = 12
 
 // Close ends all slots, and waits until nothing of them is left.
 func (e *Executor) Close() error {
