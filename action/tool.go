@@ -3,6 +3,7 @@ package action
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,21 @@ type Ender interface {
 	// told in the summary and harms no episode. A process that is killed calls nothing: what has to go then needs an owner outside.
 	End(ctx context.Context, episode string) error
 }
+
+// Repeatable is a Tool that says whether a run of it may be repeated: that twice does no more than once. A run of such a tool that
+// could not do its job is repeated once, with the same arguments and action id, within the same time limit.
+type Repeatable interface {
+	Repeatable() bool
+}
+
+// Timed is a Tool with a time limit of its own for one run, in the place of Config.Timeout; 0 = that one.
+type Timed interface {
+	Timeout() time.Duration
+}
+
+// ErrNotRun in an error of Run says that nothing was done at all: no process was started, no request was sent. Such a run of any tool is
+// repeated once.
+var ErrNotRun = errors.New("it was not begun")
 
 // Env is what a tool may know of where it runs.
 type Env struct {
