@@ -17,6 +17,7 @@ type policy struct {
 	mean, sigma float64  // log-normal length of free text
 	answer      func(string) (string, bool)
 	odd         bool // tokens are not cut as the tokenizer would
+	calls       WrittenCalls
 }
 
 // want is what the request says about tools.
@@ -36,14 +37,26 @@ type question struct {
 // say returns the answer to a prompt, tool calls in the template's form.
 func (p *policy) say(prompt []int32, draw uint64, w want) string {
 	c := p.tokens.read(prompt)
-	s := speech{policy: p, dice: newDice(draw), scene: survey(c)}
-	if w.none {
+	heard, written := p.calls.hear(c)
+	s := speech{policy: p, dice: newDice(draw), scene: survey(heard), written: written}
+	if written {
+		w = want{}
+	} else if w.none {
 		s.tools = nil
 	}
 	s.question = p.understand(s.asked, s.dice)
 	if forced := s.forced(w); forced != nil {
 		return s.call(forced)
 	}
+	said := s.decide(w)
+	if written {
+		return s.overrun(said)
+	}
+	return said
+}
+
+// decide picks what is said.
+func (s *speech) decide(w want) string {
 	s.calc, s.submit = toolNamed(s.tools, "calc"), toolNamed(s.tools, "submit", "final_answer")
 	switch {
 	case s.calc != nil && s.formula != "":
@@ -91,6 +104,7 @@ type speech struct {
 	scene
 	question
 	calc, submit *toolDef
+	written      bool // tools and calls are texts
 }
 
 // understand finds out what is asked: from the table of answers when it knows this question, else from an arithmetic
@@ -177,7 +191,7 @@ func (s *speech) firstCall(wrong float64) string {
 		formula = s.slip(formula)
 	}
 	call := s.toolText(s.calc, formula)
-	if part := firstPart(formula); part != "" && s.chance(0.15) {
+	if part := firstPart(formula); part != "" && !s.written && s.chance(0.15) {
 		call = s.toolText(s.calc, part) + "\n" + call // two at once; the whole one last, as its result counts
 	}
 	if s.chance(0.35) {
@@ -318,6 +332,9 @@ func (s *speech) toolText(d *toolDef, text string) string {
 		}
 	}
 	b.WriteByte('}')
+	if s.written {
+		return s.calls.write(d, b.String())
+	}
 	return callText(d.name, b.String())
 }
 
