@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ type CommandConfig struct {
 	Description string          // told to the model
 	Parameters  json.RawMessage // JSON schema of the arguments; empty = any object
 	Run         []string        // the program and its arguments; no shell is in between
+	Dir         string          // where it runs; "" = here
 	Timeout     time.Duration   // of one run; 0 = that of all tools
 	Idempotent  bool            // safe to run twice: it is run once more where it could not do its job
 	Env         []string        // names of environment variables it gets, besides PATH, HOME, LANG, TZ and TMPDIR
@@ -69,9 +71,7 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 	case len(cfg.Run) == 0 || cfg.Run[0] == "":
 		errs = append(errs, errors.New("run: is missing; expected a list: the program, then its arguments"))
 	default:
-		if _, err := exec.LookPath(cfg.Run[0]); err != nil {
-			errs = append(errs, fmt.Errorf("run: expected a program that can be started: %w", err))
-		}
+		errs = append(errs, CanStart(cfg.Run[0], cfg.Dir))
 	}
 	if cfg.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("timeout: expected a time over 0, found %s", cfg.Timeout))
@@ -81,6 +81,22 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 	}
 	def, err := Define(cfg.Name, cfg.Description, cfg.Parameters)
 	return &Command{cfg: cfg, def: def, env: env}, errors.Join(append(errs, err)...)
+}
+
+// CanStart says why a program cannot be started in a directory, nil where it can.
+func CanStart(program, dir string) error {
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("dir: expected a directory, found %q", dir)
+		}
+		if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
+			program = filepath.Join(dir, program)
+		}
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("run: expected a program that can be started: %w", err)
+	}
+	return nil
 }
 
 // Environment is what a program of the user's own gets of ours: what every program needs, and what is named. Nothing else: keys
@@ -123,6 +139,7 @@ func (c *Command) Timeout() time.Duration { return c.cfg.Timeout }
 func (c *Command) Run(ctx context.Context, args json.RawMessage, env Env) (Result, error) {
 	out, errOut := &spool{limit: keptOutput}, &spool{limit: keptErrors}
 	cmd := exec.CommandContext(ctx, c.cfg.Run[0], c.cfg.Run[1:]...)
+	cmd.Dir = c.cfg.Dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(slices.Clip(args), '\n')), out, errOut
 	cmd.Env = append(slices.Clip(c.env), "TRANCHE_EPISODE="+env.Episode, "TRANCHE_ACTION="+env.Action, "TRANCHE_TURN="+strconv.Itoa(env.Turn))
 	offspring.Bind(cmd)

@@ -30,6 +30,7 @@ import (
 type Config struct {
 	Name         string            // names it in messages, and its tools where their names collide
 	Run          []string          // program and arguments of a server that speaks over stdio; or
+	Dir          string            // where the program runs. Default here
 	URL          string            // where a server speaks streamable HTTP
 	Env          []string          // names of environment variables the program gets (see action.Environment)
 	Headers      map[string]string // of every request to URL; ${NAME} in a value stands for an environment variable
@@ -54,9 +55,8 @@ func (c Config) Validate() error {
 	want(len(c.Env) == 0 || len(c.Run) > 0, "env: has no meaning without run")
 	want(c.Timeout >= 0 && c.StartTimeout >= 0, "timeout, start-timeout: expected 0 or more")
 	if len(c.Run) > 0 {
-		_, err := exec.LookPath(c.Run[0])
-		want(err == nil, "run: expected a program that can be started: %w", err)
-		_, err = action.Environment(c.Env)
+		errs = append(errs, action.CanStart(c.Run[0], c.Dir))
+		_, err := action.Environment(c.Env)
 		errs = append(errs, err)
 	}
 	if c.URL != "" {
@@ -287,7 +287,7 @@ func (s *Server) transport(c *connection) mcp.Transport {
 		return &mcp.StreamableClientTransport{Endpoint: s.cfg.URL, HTTPClient: client, MaxRetries: -1, DisableStandaloneSSE: true}
 	}
 	c.cmd = exec.Command(s.cfg.Run[0], s.cfg.Run[1:]...)
-	c.cmd.Env, c.cmd.Stderr = s.env, c.errors
+	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = s.cfg.Dir, s.env, c.errors
 	offspring.Bind(c.cmd)
 	return &mcp.CommandTransport{Command: c.cmd, TerminateDuration: stopWait}
 }

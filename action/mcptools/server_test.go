@@ -134,13 +134,15 @@ func none(string) bool { return false }
 // kit is a Set of a server's tools.
 func kit(t *testing.T, timeout time.Duration, servers ...*Server) *action.Set {
 	t.Helper()
-	tools, err := Tools(servers, none)
+	offered, err := Tools(servers, none)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := action.Config{Timeout: timeout}
-	for _, tool := range tools {
-		cfg.Tools = append(cfg.Tools, tool.Name())
+	tools := make([]action.Tool, len(offered))
+	for i, o := range offered {
+		tools[i] = o.Tool
+		cfg.Tools = append(cfg.Tools, o.Name())
 	}
 	set, err := action.New(cfg, tools...)
 	if err != nil {

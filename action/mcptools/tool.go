@@ -33,16 +33,22 @@ var (
 	_ action.Ender      = episodeTool{}
 )
 
+// Offered is a tool with the name of its server.
+type Offered struct {
+	Server string
+	action.Tool
+}
+
 // Tools makes the tools of all servers. A tool has the server's own name for it, with what a name may not hold made _; where two servers
 // have one of that name, or taken says that something else has, it is SERVER_NAME. The error names every tool that cannot be offered.
-func Tools(servers []*Server, taken func(name string) bool) ([]action.Tool, error) {
+func Tools(servers []*Server, taken func(name string) bool) ([]Offered, error) {
 	count := map[string]int{}
 	for _, s := range servers {
 		for _, t := range s.listed {
 			count[plainName(t.Name)]++
 		}
 	}
-	var all []action.Tool
+	var all []Offered
 	var errs []error
 	used := map[string]bool{}
 	for _, s := range servers {
@@ -60,7 +66,7 @@ func Tools(servers []*Server, taken func(name string) bool) ([]action.Tool, erro
 				continue
 			}
 			used[name] = true
-			all = append(all, made)
+			all = append(all, Offered{s.cfg.Name, made})
 		}
 	}
 	return all, errors.Join(errs...)
