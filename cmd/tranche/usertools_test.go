@@ -274,3 +274,62 @@ func TestIdentityWithoutToolsOfOnesOwn(t *testing.T) {
 		t.Errorf("where a program lies decides: %s, %s", there["command-tool"], elsewhere["command-tool"])
 	}
 }
+
+// A tool that could not do its job in 3 of 10 episodes costs these three their reward and no other.
+func TestCaseSBo3(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("needs sh")
+	}
+	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
+		if strings.Contains(string(r.Field("messages")), `"role":"tool"`) {
+			mock.Text("#### 7").Send(r, w)
+			return
+		}
+		mock.Tool("c", "box", fmt.Sprintf(`{"task":%q}`, userText(r))).Send(r, w)
+	}})
+	file := write(t, "run.yaml", `
+tools: [box]
+command-tool:
+  name: box
+  parameters: {type: object, properties: {task: {type: string}}, required: [task]}
+  run: [sh, -c, 'if grep -q "[258]"; then echo "no room" >&2; exit 75; fi; echo fine']
+`)
+	s := newShell(t)
+	dir := newRunDir(t)
+	s.do(codePartial, "run", taskFile(t, 10, `,"answer":"7"`), "-c", file, "--endpoint", server.URL(), "-o", dir, "-q", "--json", "--stop-on-failed-share", "0")
+	d := s.document()
+	if d.Dataset.Good != 7 || d.Dataset.Failures["harness_error"] != 3 || d.Dataset.Reward.N != 7 || d.Dataset.Reward.Mean == nil || *d.Dataset.Reward.Mean != 1 {
+		t.Errorf("%d good, failures %v, %d rewards of mean %v; want 7, 3 harness_error, 7 of mean 1", d.Dataset.Good, d.Dataset.Failures, d.Dataset.Reward.N, d.Dataset.Reward.Mean)
+	}
+	for key, row := range rowsIn(t, dir) {
+		if failed := strings.ContainsAny(key[:2], "258"); failed != (row.FaultClass != nil) || failed && (row.Reward != nil || !strings.Contains(*row.FaultDetail, "no room")) {
+			t.Errorf("%s: fault %v, reward %v", key, row.FaultClass, row.Reward)
+		}
+	}
+}
+
+// A reply that is cut inside a written call is not acted upon (the twin of CO-o2).
+func TestWrittenCallsThatAreCutAreNotRun(t *testing.T) {
+	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
+		answer := mock.Text("<calculator>2+2</calculator> and <calc")
+		answer.Finish = "length"
+		answer.Send(r, w)
+	}})
+	s := newShell(t)
+	dir := newRunDir(t)
+	s.do(codeOK, "run", taskFile(t, 1, ""), "--tools", "calculator", "--calls", "tags", "--endpoint", server.URL(), "--reward", "none", "-o", dir, "-q")
+	if row := rowsIn(t, dir)["t0/0"]; *row.StopReason != "length" || len(row.Actions) > 0 || row.NumTurns != 1 {
+		t.Errorf("stop %s, %d actions, %d turns", *row.StopReason, len(row.Actions), row.NumTurns)
+	}
+}
+
+// The examples play on the embedded engine.
+func TestExamplesOfTextCalls(t *testing.T) {
+	for _, name := range []string{"run.yaml", "own-tool.yaml"} {
+		s := newShell(t)
+		s.do(codeOK, "run", "-c", filepath.Join("..", "..", "examples", "text-calls", name), "-o", newRunDir(t), "-q", "--json")
+		if d := s.document(); d.Dataset.Good != 40 || d.Dataset.Reward.Mean == nil || *d.Dataset.Reward.Mean < 0.4 {
+			t.Errorf("%s: %d good rows, reward %v", name, d.Dataset.Good, d.Dataset.Reward.Mean)
+		}
+	}
+}
