@@ -36,7 +36,7 @@ func readParts(data []byte) (c content, ok bool) {
 	for _, p := range parts {
 		switch {
 		case p.Text != nil:
-			c.said += *p.Text
+			c.said = append(c.said, *p.Text...)
 		case p.Thinking != nil:
 			c.thought = joined(c.thought, p.Thinking.said)
 		case p.Refusal != nil:
@@ -50,7 +50,7 @@ func readParts(data []byte) (c content, ok bool) {
 
 func joined(t *text, more text) *text {
 	if t != nil {
-		more = *t + more
+		more = append(*t, more...)
 	}
 	return &more
 }
@@ -65,7 +65,7 @@ const (
 type untagged struct {
 	episode.Tagged
 	thought string
-	said    pieces // nil = the answer ended before it said anything
+	said    *string // nil = the answer ended before it said anything
 }
 
 // untag takes the thinking out of a content that begins with <think>, or that begins inside it because the chat template wrote
@@ -83,7 +83,7 @@ func untag(s string) (untagged, bool) {
 	switch {
 	case end >= 0 && (u.Open != "" || !strings.Contains(s[:end], thinkOpen)):
 		u.thought, u.Closed = s[begin:begin+end], true
-		u.said = pieces(s[begin+end+len(thinkClose):])
+		u.said = episode.Ptr(s[begin+end+len(thinkClose):])
 		return u, true
 	case u.Open != "":
 		u.thought = s[begin:]
@@ -94,8 +94,5 @@ func untag(s string) (untagged, bool) {
 
 // into puts the parts into a message that had them in its content.
 func (u untagged) into(m *episode.Message) {
-	m.Tagged, m.ReasoningContent, m.Content = &u.Tagged, &u.thought, nil
-	if u.said != nil {
-		m.Content = episode.Ptr(string(u.said))
-	}
+	m.Tagged, m.ReasoningContent, m.Content = &u.Tagged, &u.thought, u.said
 }

@@ -46,6 +46,7 @@ func (e *Endpoint) Continue(ctx context.Context, c episode.Continuation) (episod
 	out := sending{id: c.ID, session: c.Episode, route: "/completions", body: body, timed: c.Timed}
 	a, took, f := e.attempt(ctx, out, e.cfg.limits(len(c.Prompt), c.Tokens))
 	if f == nil {
+		defer e.clear(a)
 		var done episode.Continued
 		if done, err = a.continued(c, took); err == nil {
 			return done, nil

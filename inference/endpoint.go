@@ -31,7 +31,7 @@ type Endpoint struct {
 	bearer    string
 	deflaters deflaters
 
-	buffers    sync.Pool // of *bytes.Buffer, for answers that are read and not kept
+	desks      sync.Pool // of *desk
 	dialect    atomic.Pointer[dialect]
 	caps       atomic.Pointer[Capabilities] // replaced by Probe, Recheck and Adopt
 	noTokenize atomic.Bool                  // the server has no way to count a prompt
@@ -158,7 +158,9 @@ func (e *Endpoint) generateChat(ctx context.Context, c *episode.Call, maxTokens 
 			}
 			return nil, e.failed(*f)
 		}
-		return e.finish(ctx, c, a, maxTokens, service)
+		r, err := e.finish(ctx, c, a, maxTokens, service)
+		e.clear(a)
+		return r, err
 	}
 }
 
@@ -329,13 +331,14 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if resp.StatusCode != http.StatusOK {
 		return e.readError(resp, limited, w, f)
 	}
-	f.stream = isStream(resp.Header) && !f.answer.wantWhole
-	if f.stream {
-		return e.readStream(limited, w, began, f)
+	body := &bytes.Buffer{} // it is kept where the answer is wanted as it comes
+	if !f.answer.wantWhole {
+		body = &e.deskFor(f.answer).body
+		if f.stream = isStream(resp.Header); f.stream {
+			return e.readStream(limited, w, began, f)
+		}
 	}
-	buffer := e.buffer(f.answer.wantWhole)
-	defer e.release(buffer, f.answer.wantWhole)
-	raw, err := readAll(buffer, limited, resp.ContentLength)
+	raw, err := readAll(body, limited, resp.ContentLength)
 	if err != nil {
 		return err
 	}
@@ -344,6 +347,7 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 		f.stream, f.answer.first, f.answer.stamps = true, 0, nil // when its pieces came was not seen
 		return err
 	}
+	f.answer.still = true
 	said, err := f.answer.takeBody(raw, resp.Header)
 	if err != nil {
 		return &malformedError{describe(raw, err)}
@@ -377,9 +381,15 @@ func (e *Endpoint) redact(raw []byte) []byte {
 	return bytes.ReplaceAll(raw, []byte(e.cfg.APIKey), []byte("[API key]"))
 }
 
+const eventStream = "text/event-stream"
+
 func isStream(h http.Header) bool {
-	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return kind == "text/event-stream"
+	is := h.Get("Content-Type")
+	if is == "application/json" || is == eventStream || is == eventStream+"; charset=utf-8" { // what servers write
+		return is != "application/json"
+	}
+	kind, _, _ := mime.ParseMediaType(is)
+	return kind == eventStream
 }
 
 func isError(raw []byte) bool {
@@ -428,36 +438,6 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	}
 	l.left -= n
 	return n, err
-}
-
-// mostKept is the largest buffer that is used again, bytes.
-const mostKept = 1 << 20
-
-// buffer is one to read an answer into; kept answers get one of their own.
-func (e *Endpoint) buffer(kept bool) *bytes.Buffer {
-	if kept {
-		return &bytes.Buffer{}
-	}
-	if b, ok := e.buffers.Get().(*bytes.Buffer); ok {
-		return b
-	}
-	return &bytes.Buffer{}
-}
-
-func (e *Endpoint) release(b *bytes.Buffer, kept bool) {
-	if !kept && b.Cap() <= mostKept {
-		b.Reset()
-		e.buffers.Put(b)
-	}
-}
-
-// readAll is io.ReadAll that trusts a stated length, within reason, to spare the growing.
-func readAll(b *bytes.Buffer, r io.Reader, length int64) ([]byte, error) {
-	if length > 0 {
-		b.Grow(int(min(length, 4<<20)) + bytes.MinRead)
-	}
-	_, err := b.ReadFrom(r)
-	return b.Bytes(), err
 }
 
 // postTimeout bounds the small questions beside generation: probes, counting, gauges.

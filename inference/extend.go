@@ -38,6 +38,7 @@ func (e *Endpoint) extend(ctx context.Context, c *episode.Call, soFar *episode.R
 	if err != nil {
 		return nil, nil, err
 	}
+	defer e.clear(a)
 	more, err = e.extension(a, c, prompt, maxTokens)
 	if err := e.accept(a, more, err, time.Since(began)); err != nil {
 		return nil, nil, err

@@ -48,6 +48,7 @@ func (e *Endpoint) generateIDs(ctx context.Context, c *episode.Call, maxTokens i
 		var r *episode.Reply
 		if err == nil {
 			r, err = e.readIDs(ctx, w, c, prompt, a, maxTokens)
+			e.clear(a)
 		}
 		if errors.Is(err, errNoWay) {
 			continue

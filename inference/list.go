@@ -40,6 +40,7 @@ func (e *Endpoint) ExtendAll(ctx context.Context, rows []episode.Row, maxTokens 
 	if f != nil {
 		return nil, e.failed(*f)
 	}
+	defer e.clear(a)
 	replies, n := make([]*episode.Reply, len(rows)), 0
 	for i, so := range begun {
 		if so == nil {

@@ -173,8 +173,6 @@ type body struct {
 
 func newBody(extra map[string]json.RawMessage) *body {
 	b := &body{extra: extra}
-	b.enc = json.NewEncoder(&b.buf)
-	b.enc.SetEscapeHTML(false) // the body is shown to people by --dry-run
 	return b
 }
 
@@ -215,6 +213,10 @@ func (b *body) value(name string, v any) {
 }
 
 func (b *body) encode(name string, v any) {
+	if b.enc == nil {
+		b.enc = json.NewEncoder(&b.buf)
+		b.enc.SetEscapeHTML(false) // the body is shown to people by --dry-run
+	}
 	if err := b.enc.Encode(v); err != nil {
 		b.err = fmt.Errorf("%s: %w", name, err)
 		return

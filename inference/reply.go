@@ -24,6 +24,7 @@ type answer struct {
 	timings   *wireTimings
 	version   *int32
 	choices   map[int]*choice // by index; we ask for one, a server may give more
+	zero      *choice         // that of index 0, once it has come
 	failed    text            // what the server says the model wrote, where it could make no answer of it
 	raw       *episode.Raw    // nil = not kept
 	ended     bool            // the stream's end marker came
@@ -31,12 +32,14 @@ type answer struct {
 	shape     func([]byte) (*wireAnswer, error)
 	timed     bool            // stamps are wanted
 	stamps    []time.Duration // of each token id, since dispatch
-	room      scanRoom        // for the pieces of a stream
+	desk      *desk           // where it is read; nil = nothing has been yet
+	still     bool            // what is read stays where it is until the desk is given back: a whole answer, not a stream
 	wantWhole bool            // it is the answer to a Request
 	whole     *episode.Answer // that answer
 }
 
 type choice struct {
+	still                       bool // the texts that are taken stay where they are: see answer
 	content, reasoning, refusal pieces
 	calls                       []toolCall
 	finish                      string // the server's own word; "" = none came
@@ -84,17 +87,16 @@ func (a *answer) takeChoice(w *wireChoice, place int) {
 	if w.Index != nil {
 		index = *w.Index
 	}
-	if a.choices == nil {
-		a.choices = map[int]*choice{}
+	c := a.zero
+	if index != 0 || c == nil {
+		c = a.choices[index]
 	}
-	c := a.choices[index]
 	for w.whole() && c != nil { // a server that gives all its whole choices one number
 		index++
 		c = a.choices[index]
 	}
 	if c == nil {
-		c = &choice{}
-		a.choices[index] = c
+		c = a.begin(index)
 	}
 	if index == 0 {
 		a.takeUsage(w.Usage.of)
@@ -106,6 +108,19 @@ func (a *answer) takeChoice(w *wireChoice, place int) {
 		}
 	}
 	c.take(w)
+}
+
+// begin is a new choice.
+func (a *answer) begin(index int) *choice {
+	if a.choices == nil {
+		a.choices = map[int]*choice{}
+	}
+	c := &choice{still: a.still}
+	a.choices[index] = c
+	if index == 0 {
+		a.zero = c
+	}
+	return c
 }
 
 // whole tells a choice of a whole answer from a piece of one.
@@ -202,7 +217,7 @@ func (c *choice) take(w *wireChoice) {
 	case w.Message != nil:
 		c.takeMessage(w.Message, true)
 	}
-	c.content.add(w.Text)
+	c.add(&c.content, w.Text)
 	if w.FinishReason != nil && *w.FinishReason != "" {
 		c.finish = string(*w.FinishReason)
 	}
@@ -229,17 +244,17 @@ func (c *choice) take(w *wireChoice) {
 }
 
 func (c *choice) takeMessage(m *wireMessage, whole bool) {
-	c.refusal.add(m.Refusal)
+	c.add(&c.refusal, m.Refusal)
 	c.takeReasoning(m)
 	if m.Content != nil {
-		c.reasoning.add(m.Content.thought)
-		c.content.add(&m.Content.said)
-		c.refusal.add(m.Content.refused)
+		c.add(&c.reasoning, m.Content.thought)
+		c.add(&c.content, &m.Content.said)
+		c.add(&c.refusal, m.Content.refused)
 	}
 	for i := range m.ToolCalls {
 		c.takeCall(&m.ToolCalls[i], whole)
 	}
-	if f := m.FunctionCall.of; f != nil && (f.Name != "" || f.Arguments != "") {
+	if f := m.FunctionCall.of; f != nil && len(f.Name)+len(f.Arguments) > 0 {
 		c.takeCall(&wireToolCall{Function: *f}, whole)
 	}
 }
@@ -247,26 +262,44 @@ func (c *choice) takeMessage(m *wireMessage, whole bool) {
 // takeReasoning takes the thinking from one place: servers that fill several send the same text in each.
 func (c *choice) takeReasoning(m *wireMessage) {
 	for _, t := range [...]*text{m.ReasoningContent, m.Reasoning} {
-		if t != nil && *t != "" {
-			c.reasoning.add(t)
+		if t != nil && len(*t) > 0 {
+			c.add(&c.reasoning, t)
 			return
 		}
 	}
-	c.reasoning.add(m.ReasoningContent) // "" is not null
-	c.reasoning.add(m.Reasoning)
+	c.add(&c.reasoning, m.ReasoningContent) // "" is not null
+	c.add(&c.reasoning, m.Reasoning)
 	for _, d := range m.ReasoningDetails {
-		c.reasoning.add(d.Text)
-		c.reasoning.add(d.Summary)
+		c.add(&c.reasoning, d.Text)
+		c.add(&c.reasoning, d.Summary)
 	}
 }
 
 // pieces is a text that grows; nil = null all along, which is not the same as empty.
 type pieces []byte
 
-func (p *pieces) add(t *text) {
-	if t != nil {
+// firstGrowth is what a text that comes in pieces gets room for at first, bytes.
+const firstGrowth = 256
+
+// add adds a piece to one of the texts; nil = null, which adds nothing.
+func (c *choice) add(p *pieces, t *text) {
+	switch {
+	case t == nil:
+	case *p == nil && c.still:
+		*p = notNil(pieces(slices.Clip(*t)))
+	case cap(*p) == 0 && len(*t) > 0:
+		*p = append(make(pieces, 0, max(len(*t), firstGrowth)), *t...)
+	default:
 		*p = append(notNil(*p), *t...)
 	}
+}
+
+// text is the whole of it; nil = null.
+func (p pieces) text() *string {
+	if p == nil {
+		return nil
+	}
+	return episode.Ptr(string(p))
 }
 
 // takeCall adds a tool call, or a piece of one when it is not whole.
@@ -276,7 +309,7 @@ func (c *choice) takeCall(w *wireToolCall, whole bool) {
 	if !whole {
 		i = c.callOf(w.Index)
 	}
-	if i < 0 || c.calls[i].endsBefore(string(w.ID), said) {
+	if i < 0 || c.calls[i].endsBefore(string(w.ID), &said) {
 		c.calls = append(c.calls, toolCall{index: w.Index})
 		i = len(c.calls) - 1
 	}
@@ -306,14 +339,14 @@ func (c *choice) callOf(index *int) int {
 // endsBefore reports whether a piece of the call's own index begins another call. Servers exist that give every call the same
 // index or none, that give no ids, and (old vLLM) that give each piece an id of its own; what they have in common is that a new
 // call has a name, and does not come before the last one's arguments are whole.
-func (t *toolCall) endsBefore(id string, said wireFunction) bool {
+func (t *toolCall) endsBefore(id string, said *wireFunction) bool {
 	sameID := id == "" || t.id == "" || id == t.id
 	switch {
-	case !sameID && said.Name != "":
+	case !sameID && len(said.Name) > 0:
 		return true
-	case id == t.id && id != "" || said.Arguments == "" && (said.Name == "" || string(said.Name) == t.name):
+	case id == t.id && id != "" || len(said.Arguments) == 0 && (len(said.Name) == 0 || string(said.Name) == t.name):
 		return false
-	case !sameID || said.Name != "":
+	case !sameID || len(said.Name) > 0:
 		return json.Valid(t.arguments)
 	}
 	return false
@@ -390,6 +423,9 @@ func scalar(raw json.RawMessage) *string {
 
 // choice returns the choice we asked for: index 0, or the only one there is under another number.
 func (a *answer) choice() *choice {
+	if a.zero != nil {
+		return a.zero
+	}
 	if c := a.choices[0]; c != nil || len(a.choices) == 0 {
 		return c
 	}
@@ -422,7 +458,7 @@ func (a *answer) said() string {
 		b.WriteString(t.name)
 		b.Write(t.arguments)
 	}
-	b.WriteString(string(a.failed))
+	b.Write(a.failed)
 	s, _ := repair(b.String())
 	return s
 }
@@ -513,26 +549,25 @@ func (c *choice) endsInsideCall() bool {
 }
 
 func (c *choice) message() (m episode.Message, broken bool) {
-	fix := func(s string) *string {
+	fix := func(s string) string {
 		s, b := repair(s)
 		broken = broken || b
-		return &s
+		return s
 	}
 	m.Role = episode.RoleAssistant
-	said, thought := c.content, c.reasoning
-	if len(thought) == 0 {
-		if t, ok := untag(string(said)); ok {
-			m.Tagged, said, thought = &t.Tagged, t.said, pieces(t.thought)
+	m.Content, m.ReasoningContent = c.content.text(), c.reasoning.text()
+	if m.Content != nil && len(c.reasoning) == 0 {
+		if u, ok := untag(*m.Content); ok {
+			u.into(&m)
 		}
 	}
-	if len(c.refusal) > 0 {
-		said = append(slices.Clip(said), c.refusal...) // a refusal stands in the content's place
+	if len(c.refusal) > 0 { // it stands in the content's place
+		m.Content = episode.Ptr(m.Text() + string(c.refusal))
 	}
-	if said != nil {
-		m.Content = fix(string(said))
-	}
-	if thought != nil {
-		m.ReasoningContent = fix(string(thought))
+	for _, s := range [...]*string{m.Content, m.ReasoningContent} {
+		if s != nil {
+			*s = fix(*s)
+		}
 	}
 	for _, t := range c.calls {
 		kind := t.kind
@@ -540,7 +575,7 @@ func (c *choice) message() (m episode.Message, broken bool) {
 			kind = string(openai.ToolTypeFunction)
 		}
 		m.ToolCalls = append(m.ToolCalls, episode.ToolCall{
-			ID: *fix(t.id), Type: *fix(kind), Function: episode.Function{Name: *fix(t.name), Arguments: *fix(string(t.arguments))},
+			ID: fix(t.id), Type: fix(kind), Function: episode.Function{Name: fix(t.name), Arguments: fix(string(t.arguments))},
 		})
 	}
 	return m, broken

@@ -2,11 +2,8 @@ package inference
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"math/bits"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -28,7 +25,9 @@ type scanRoom struct {
 	message wireMessage
 	content content
 	index   int
-	lent    uint8 // which of the three are in use: 1 message, 2 content, 4 index
+	lent    uint8  // which of the three above are in use: 1 message, 2 content, 4 index
+	texts   []byte // those that had escapes, one behind the other
+	holes   []hole // where the values stood that differ from event to event
 }
 
 // lend reports whether a piece is free, and takes it.
@@ -38,10 +37,22 @@ func (r *scanRoom) lend(piece uint8) bool {
 	return free
 }
 
-// scanAnswer reads a whole answer or a chunk; false = it gave up, and w is to be thrown away. w is good until room is used again.
+// clear makes room for the next answer.
+func (r *scanRoom) clear() { r.lent, r.texts, r.holes = 0, r.texts[:0], r.holes[:0] }
+
+// forget lets go of what the last answer pointed to.
+func (r *scanRoom) forget() {
+	r.clear()
+	clear(r.choices)
+	clear(r.holes[:cap(r.holes)])
+	r.message, r.content = wireMessage{}, content{}
+}
+
+// scanAnswer reads a whole answer or a chunk; false = it gave up, and w is to be thrown away. w is good until room is used again, and
+// as long as data stays as it is.
 func scanAnswer(data []byte, w *wireAnswer, room *scanRoom) bool {
 	s := scan{b: data, room: room}
-	room.lent = 0
+	room.clear()
 	if !s.answer(w) {
 		return false
 	}
@@ -98,8 +109,8 @@ func (s *scan) key(n int) (key []byte, more, ok bool) {
 	if more, ok = s.more(n, '}'); !more || !ok {
 		return nil, more, ok
 	}
-	q, ok := s.quoted()
-	return q.inner, true, ok && s.byte(':')
+	key, ok = s.quoted()
+	return key, true, ok && s.byte(':')
 }
 
 // members reads an object: read takes the value of each key, where it can.
@@ -149,106 +160,6 @@ func (s *scan) other(key []byte) bool {
 		}
 	}
 	return s.skip(0)
-}
-
-// literal is a JSON string as it stands.
-type literal struct {
-	inner   []byte // between the quotes
-	escaped bool
-	wide    bool // it holds bytes beyond ASCII
-}
-
-// quoted takes a string and checks it as encoding/json does: no control characters, no unknown escapes.
-func (s *scan) quoted() (q literal, ok bool) {
-	if !s.byte('"') {
-		return q, false
-	}
-	b, i := s.b, s.at
-	for {
-		i += plainRun(b[i:])
-		if i >= len(b) {
-			return q, false
-		}
-		switch c := b[i]; {
-		case c == '"':
-			q.inner = b[s.at:i]
-			s.at = i + 1
-			return q, true
-		case c >= utf8.RuneSelf:
-			q.wide = true
-			i++
-		case c != '\\' || i+1 == len(b):
-			return q, false
-		case b[i+1] == 'u':
-			if i+6 > len(b) || !hexDigits(b[i+2:i+6]) {
-				return q, false
-			}
-			q.escaped = true
-			i += 6
-		case strings.IndexByte(`"\/bfnrt`, b[i+1]) >= 0:
-			q.escaped = true
-			i += 2
-		default:
-			return q, false
-		}
-	}
-}
-
-func hexDigits(b []byte) bool {
-	for _, c := range b {
-		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F') {
-			return false
-		}
-	}
-	return true
-}
-
-// plainRun is how many bytes at the start of b are ASCII that stands for itself in a JSON string; eight are looked at at a time.
-func plainRun(b []byte) int {
-	const low, high = 0x0101010101010101, 0x8080808080808080
-	i := 0
-	for ; i+8 <= len(b); i += 8 {
-		x := binary.LittleEndian.Uint64(b[i:])
-		// A byte is marked when it is beyond ASCII, below a space, a quote or a backslash. The lowest mark is exact: a borrow spoils only
-		// those above it.
-		marks := (x | (x - low*' ') | (x ^ low*'"' - low) | (x ^ low*'\\' - low)) & high
-		if marks != 0 {
-			return i + bits.TrailingZeros64(marks)/8
-		}
-	}
-	for ; i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' && b[i] < utf8.RuneSelf; i++ {
-	}
-	return i
-}
-
-// text decodes a literal as type text does.
-func (q literal) text() text {
-	if !q.escaped {
-		return text(q.inner)
-	}
-	var out strings.Builder
-	out.Grow(len(q.inner))
-	rest := q.inner
-	for {
-		i := bytes.IndexByte(rest, '\\')
-		if i < 0 {
-			out.Write(rest)
-			return text(out.String())
-		}
-		out.Write(rest[:i])
-		if rest[i+1] != 'u' {
-			out.WriteByte("\"\\/\b\f\n\r\t"[strings.IndexByte(`"\/bfnrt`, rest[i+1])])
-			rest = rest[i+2:]
-			continue
-		}
-		var few [4]byte
-		said, left, err := unescapeUnicode(few[:0], rest[i+1:])
-		if err != nil {
-			panic("inference: quoted took a bad escape") // a bug here
-		}
-		out.Write(said)
-		rest = left
-	}
 }
 
 // skip takes any value.
@@ -337,9 +248,9 @@ func (s *scan) word(into *word) bool {
 	if s.null() {
 		return true
 	}
-	q, ok := s.quoted()
+	t, ok := s.text()
 	if ok {
-		*into = word(q.text())
+		*into = word(t)
 	}
 	return ok
 }
@@ -363,13 +274,8 @@ func (s *scan) optionalText(into **text) bool {
 	if s.null() {
 		return true
 	}
-	q, ok := s.quoted()
-	if !ok {
-		return false
-	}
-	t := q.text()
-	*into = &t
-	return true
+	*into = new(text)
+	return s.varying(hole{text: *into})
 }
 
 // content takes a text; parts are left to encoding/json.
@@ -380,9 +286,8 @@ func (s *scan) content(into **content) bool {
 	if *into = &s.room.content; !s.room.lend(2) {
 		*into = new(content)
 	}
-	q, ok := s.quoted()
-	**into = content{said: q.text()}
-	return ok
+	**into = content{}
+	return s.varying(hole{text: &(*into).said})
 }
 
 func (s *scan) optionalInt(into **int) bool {
@@ -413,7 +318,12 @@ func (s *scan) int32s(into *[]int32) bool {
 	if s.null() {
 		return true
 	}
-	list := []int32{}
+	return s.int32List(into)
+}
+
+// int32List takes a list, into the memory of the one before it if there is one.
+func (s *scan) int32List(into *[]int32) bool {
+	list := notNil((*into)[:0])
 	ok := s.elements(func() bool {
 		id, ok := s.whole()
 		list = append(list, id)

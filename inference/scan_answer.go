@@ -11,7 +11,7 @@ func (s *scan) answer(w *wireAnswer) bool {
 		case "choices":
 			return once(&seen, 1) && s.choices(&w.Choices)
 		case "usage":
-			return once(&seen, 2) && s.slowly(&w.Usage)
+			return once(&seen, 2) && s.usage(&w.Usage)
 		case "prompt_token_ids":
 			return once(&seen, 3) && s.int32s(&w.PromptTokenIDs)
 		case "error":
@@ -63,13 +63,13 @@ func (s *scan) choice(w *wireChoice) bool {
 		case "matched_stop":
 			return once(&seen, 6) && s.raw(&w.MatchedStop)
 		case "token_ids":
-			return once(&seen, 7) && s.int32s(&w.TokenIDs)
+			return once(&seen, 7) && (s.null() || s.varying(hole{ids: &w.TokenIDs}))
 		case "prompt_token_ids":
 			return once(&seen, 8) && s.int32s(&w.PromptTokenIDs)
 		case "logprobs":
-			return once(&seen, 9) && s.logprobs(&w.Logprobs)
+			return once(&seen, 9) && (s.null() || s.varying(hole{logprobs: &w.Logprobs}))
 		case "usage":
-			return once(&seen, 10) && s.slowly(&w.Usage)
+			return once(&seen, 10) && s.usage(&w.Usage)
 		case "meta_info":
 			return once(&seen, 11) && s.slowly(&w.MetaInfo)
 		case "error":
@@ -104,7 +104,7 @@ func (s *scan) message(into **wireMessage) bool {
 		case "reasoning_content":
 			return once(&seen, 3) && s.optionalText(&w.ReasoningContent)
 		case "tool_calls":
-			return once(&seen, 4) && s.slowly(&w.ToolCalls)
+			return once(&seen, 4) && s.toolCalls(&w.ToolCalls)
 		case "reasoning_details":
 			return once(&seen, 5) && s.slowly(&w.ReasoningDetails)
 		case "function_call":
@@ -116,9 +116,6 @@ func (s *scan) message(into **wireMessage) bool {
 }
 
 func (s *scan) logprobs(into **wireLogprobs) bool {
-	if s.null() {
-		return true
-	}
 	w := &wireLogprobs{}
 	*into = w
 	var seen uint32
@@ -167,4 +164,89 @@ func (s *scan) logprob(w *wireLogprob) bool {
 			return s.other(key)
 		}
 	})
+}
+
+// usage takes the object where its figures are plain ones; others are encoding/json's.
+func (s *scan) usage(into *aside[wireUsage]) bool {
+	if s.peek() != '{' {
+		return s.slowly(into)
+	}
+	from := s.at
+	into.of = &wireUsage{}
+	if s.figures(into.of) {
+		return true
+	}
+	s.at, into.of = from, nil
+	return s.slowly(into)
+}
+
+func (s *scan) figures(w *wireUsage) bool {
+	var seen uint32
+	return s.members(func(key []byte) bool {
+		switch string(key) {
+		case "prompt_tokens":
+			return once(&seen, 0) && s.figure(&w.Prompt)
+		case "completion_tokens":
+			return once(&seen, 1) && s.figure(&w.Completion)
+		case "total_tokens":
+			return once(&seen, 2) && s.figure(&w.Total)
+		case "prompt_tokens_details":
+			return once(&seen, 3) && s.parts(&w.Details)
+		case "completion_tokens_details":
+			return once(&seen, 4) && s.parts(&w.CompletionDetails)
+		case "input_tokens":
+			return once(&seen, 5) && s.figure(&w.Input)
+		case "output_tokens":
+			return once(&seen, 6) && s.figure(&w.Output)
+		case "input_tokens_details":
+			return once(&seen, 7) && s.parts(&w.InputDetails)
+		case "prompt_cache_hit_tokens":
+			return once(&seen, 8) && s.figure(&w.CacheHit)
+		case "cached_tokens":
+			return once(&seen, 9) && s.figure(&w.Cached)
+		default:
+			return s.other(key)
+		}
+	})
+}
+
+// figure takes a number that is a count as it stands.
+func (s *scan) figure(into **count) bool {
+	if s.null() {
+		return true
+	}
+	n, ok := s.whole()
+	*into = new(count)
+	**into = count(n)
+	return ok && n >= 0
+}
+
+func (s *scan) parts(into *aside[wireParts]) bool {
+	if s.null() {
+		return true
+	}
+	w := &wireParts{}
+	into.of = w
+	var seen uint32
+	return s.members(func(key []byte) bool {
+		switch string(key) {
+		case "cached_tokens":
+			return once(&seen, 0) && s.figure(&w.Cached)
+		case "reasoning_tokens":
+			return once(&seen, 1) && s.figure(&w.Reasoning)
+		default:
+			return s.other(key)
+		}
+	})
+}
+
+// toolCalls takes the empty list that many servers write in every answer; calls are encoding/json's.
+func (s *scan) toolCalls(into *[]wireToolCall) bool {
+	from := s.at
+	if s.byte('[') && s.byte(']') {
+		*into = []wireToolCall{}
+		return true
+	}
+	s.at = from
+	return s.slowly(into)
 }

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -68,6 +69,11 @@ func TestScan(t *testing.T) {
 		"another case":       {`{"Model":"m"}`, false},
 		"an escaped key":     {`{"\u006dodel":"m"}`, false},
 		"twice":              {`{"model":"a","model":"b"}`, false},
+		"figures":            {`{"usage":{"prompt_tokens":3,"completion_tokens":null,"completion_tokens_details":{"reasoning_tokens":1,"audio_tokens":0},"prompt_tokens_details":null,"cached_tokens":0}}`, true},
+		"figures of no kind": {`{"usage":{"prompt_tokens":-3,"completion_tokens":"8","total_tokens":1e2,"input_tokens_details":[1]}}`, true},
+		"figures twice":      {`{"usage":{"prompt_tokens":3,"prompt_tokens":4}}`, true},
+		"usage, no object":   {`{"usage":7}`, true},
+		"no tool calls":      {`{"choices":[{"message":{"tool_calls":[ ]}}]}`, true},
 		"a fraction":         {`{"usage":{"prompt_tokens":10.0}}`, true},
 		"a long number":      {`{"choices":[{"token_ids":[2147483648]}]}`, false},
 		"parts":              {`{"choices":[{"message":{"content":[{"type":"text","text":"x"}]}}]}`, false},
@@ -96,13 +102,13 @@ func TestScan(t *testing.T) {
 // The text of a scanned string is what type text reads, byte for byte.
 func TestScanText(t *testing.T) {
 	for _, lit := range []string{`""`, `"plain"`, `"é\u00e9"`, `"\ud83d\ude00"`, `"\ude00\ud83d"`, `"a\\nb\n"`, "\"\xe2\x82\"", `"12345678\n1234567890123456\""`} {
-		s := scan{b: []byte(lit)}
-		q, ok := s.quoted()
+		s := scan{b: []byte(lit), room: &scanRoom{}}
+		got, ok := s.text()
 		var want text
 		if err := want.UnmarshalJSON([]byte(lit)); err != nil {
 			t.Fatal(err)
 		}
-		if got := q.text(); !ok || got != want || s.at != len(lit) {
+		if !ok || !bytes.Equal(got, want) || s.at != len(lit) {
 			t.Errorf("%s: %q, want %q", lit, got, want)
 		}
 	}

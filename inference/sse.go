@@ -1,7 +1,6 @@
 package inference
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -28,9 +27,12 @@ func (e *tooLargeError) Error() string {
 // Two things that the standard does not know are understood, because servers do them and would else be waited for, or not heard:
 // events without the blank line between them, and a JSON object (in general an error) on a line of its own without "data:".
 type events struct {
-	r         *bufio.Reader
+	r         io.Reader
+	buf       []byte
+	at, end   int   // what is in buf and was not read
+	ended     error // what r ended with; nil = it goes on
 	maxLine   int
-	line      []byte // the line being read; grows, and is used again
+	line      []byte // of the line being read, what is no longer in buf; grows, and is used again
 	data      []byte // the event being read
 	kind      []byte // its event field
 	aside     []byte // an event field behind the first data line: of this event, unless the next data line begins another; nil = none
@@ -39,8 +41,21 @@ type events struct {
 	open      bool // the last event ended with the input, not with a blank line
 }
 
+// eventBuffer is how much of a stream is read at a time, bytes.
+const eventBuffer = 16 << 10
+
 func newEvents(r io.Reader, maxLine int) *events {
-	return &events{r: bufio.NewReaderSize(r, 16<<10), maxLine: maxLine, firstLine: true}
+	e := &events{}
+	e.reset(r, maxLine)
+	return e
+}
+
+// reset begins another stream, in the memory of the one before it.
+func (e *events) reset(r io.Reader, maxLine int) {
+	*e = events{r: r, maxLine: maxLine, firstLine: true, buf: e.buf, line: e.line[:0], data: e.data[:0], kind: e.kind[:0]}
+	if e.buf == nil && r != nil {
+		e.buf = make([]byte, eventBuffer)
+	}
 }
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
@@ -49,6 +64,9 @@ var byteOrderMark = []byte("\xEF\xBB\xBF")
 // "error". At the end of the input it returns io.EOF; an event that was not closed by a blank line still counts, because
 // servers that end right after their last line exist.
 func (e *events) next() (data []byte, isError bool, err error) {
+	if data, ok := e.usual(); ok {
+		return data, false, nil
+	}
 	e.data, e.kind, e.open = e.data[:0], append(e.kind[:0], e.aside...), false
 	e.aside = nil
 	some := false
@@ -93,6 +111,36 @@ func (e *events) next() (data []byte, isError bool, err error) {
 	}
 }
 
+// usual takes an event of the usual form where it lies, if that is what comes and it has come whole: an object on one data line, and a
+// blank line.
+func (e *events) usual() (data []byte, ok bool) {
+	if e.held != nil || e.aside != nil {
+		return nil, false
+	}
+	if e.at == e.end {
+		e.fill()
+	}
+	b := e.buf[e.at:e.end]
+	if !bytes.HasPrefix(b, []byte("data: {")) {
+		return nil, false
+	}
+	n := bytes.IndexByte(b, '\n')
+	if n < 0 || n > e.maxLine || n+1 == len(b) {
+		return nil, false
+	}
+	data, rest := b[len("data: "):n], b[n+1:]
+	switch {
+	case rest[0] == '\n':
+		e.at += n + 2
+	case rest[0] == '\r' && len(rest) > 1 && rest[1] == '\n':
+		e.at += n + 3
+	default:
+		return nil, false
+	}
+	e.open, e.firstLine = false, false
+	return bytes.TrimSuffix(data, []byte("\r")), true
+}
+
 // isError reports whether an event that has ended by itself was named an error.
 func (e *events) isError() bool {
 	if e.aside != nil {
@@ -130,23 +178,53 @@ func field(line []byte) (fieldName, []byte) {
 	return fieldOther, nil
 }
 
-// readLine returns the next line without its end. At the end of the input it returns what is left together with io.EOF.
+// readLine returns the next line without its end, valid until the next call. At the end of the input it returns what is left together
+// with io.EOF.
 func (e *events) readLine() ([]byte, error) {
+	line, err := e.nextLine()
+	if len(line)-1 > e.maxLine { // 1: the line end is not counted
+		return nil, &lineTooLongError{limit: e.maxLine}
+	}
+	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	if e.firstLine {
+		line = bytes.TrimPrefix(line, byteOrderMark)
+		e.firstLine = false
+	}
+	return line, err
+}
+
+// nextLine returns the next line with its end, or the beginning of one that is too long.
+func (e *events) nextLine() ([]byte, error) {
 	e.line = e.line[:0]
 	for {
-		part, err := e.r.ReadSlice('\n')
-		e.line = append(e.line, part...)
-		if len(e.line)-1 > e.maxLine { // 1: the line end is not counted
-			return nil, &lineTooLongError{limit: e.maxLine}
+		b := e.buf[e.at:e.end]
+		if n := bytes.IndexByte(b, '\n'); n >= 0 {
+			e.at += n + 1
+			if len(e.line) == 0 {
+				return b[:n+1], nil
+			}
+			e.line = append(e.line, b[:n+1]...)
+			return e.line, nil
 		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
+		if e.line = append(e.line, b...); len(e.line)-1 > e.maxLine {
+			return e.line, nil
 		}
-		line := bytes.TrimSuffix(bytes.TrimSuffix(e.line, []byte("\n")), []byte("\r"))
-		if e.firstLine {
-			line = bytes.TrimPrefix(line, byteOrderMark)
-			e.firstLine = false
+		e.at = e.end
+		if !e.fill() {
+			return e.line, e.ended
 		}
-		return line, err
 	}
+}
+
+// fill reads on into the buffer, which is empty; false = nothing came, and ended says why.
+func (e *events) fill() bool {
+	e.at, e.end = 0, 0
+	for tries := 0; e.ended == nil && e.end == 0; tries++ {
+		if tries == 100 {
+			e.ended = io.ErrNoProgress
+			break
+		}
+		e.end, e.ended = e.r.Read(e.buf)
+	}
+	return e.end > 0
 }

@@ -21,7 +21,8 @@ var errCutStream = errors.New("the stream ended with neither a finish reason nor
 // a stream that just ends is a failure, however much it brought, and so is one that ends inside a tool call without saying why:
 // gateways turn a cut stream into an end in order.
 func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure) error {
-	events := newEvents(r, e.cfg.MaxLineBytes)
+	events := &f.answer.desk.events
+	events.reset(r, e.cfg.MaxLineBytes)
 	for {
 		data, isErr, err := events.next()
 		if err != nil {
@@ -87,13 +88,21 @@ var endMarker = []byte("[DONE]")
 // takeEvent adds one event, or a whole answer. An error object inside it is returned as said.
 func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 	data = bytes.TrimSpace(data)
+	if a.desk == nil {
+		a.desk = &desk{}
+	}
+	d := a.desk
 	switch {
 	case a.ended:
 		return nil, nil
 	case bytes.Equal(data, endMarker):
 		a.ended = true
 		return nil, nil
+	case d.mould.fill(data, &d.room):
+		a.take(&d.wire)
+		return nil, nil
 	}
+	d.mould.forget()
 	wire, err := a.read(data)
 	if err != nil {
 		return nil, err
@@ -111,6 +120,9 @@ func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 		return bytes.Clone(data), nil
 	}
 	a.take(wire)
+	if scanned := wire == &d.wire; scanned && len(wire.Choices) == 1 && !a.still {
+		d.mould.set(data, d.room.holes)
+	}
 	return nil, nil
 }
 
@@ -119,11 +131,11 @@ func (a *answer) read(data []byte) (*wireAnswer, error) {
 	if a.shape != nil {
 		return a.shape(data)
 	}
-	wire := &wireAnswer{}
-	if scanAnswer(data, wire, &a.room) {
-		return wire, nil
+	a.desk.wire = wireAnswer{}
+	if scanAnswer(data, &a.desk.wire, &a.desk.room) {
+		return &a.desk.wire, nil
 	}
-	wire = &wireAnswer{}
+	wire := &wireAnswer{}
 	return wire, decode(data, wire)
 }
 

@@ -15,7 +15,9 @@ import (
 // when the pieces are joined, and repair replaces only what is broken for good. encoding/json would replace at once.
 //
 // Any other JSON value (tool arguments given as an object) is read as its own JSON text. null leaves the value alone.
-type text string
+//
+// What the scanner reads may lie in the memory that it read from: it is good until the answer has been taken.
+type text []byte
 
 // UnmarshalJSON reads a text.
 func (t *text) UnmarshalJSON(data []byte) error {
@@ -24,7 +26,7 @@ func (t *text) UnmarshalJSON(data []byte) error {
 		return nil
 	case data[0] == '"':
 		s, err := unquote(data)
-		*t = text(s)
+		*t = s
 		return err
 	}
 	*t = text(bytes.Clone(data))
@@ -34,14 +36,11 @@ func (t *text) UnmarshalJSON(data []byte) error {
 var errBadString = errors.New("bad escape in a JSON string")
 
 // unquote decodes a JSON string literal that a JSON scanner has accepted.
-func unquote(lit []byte) (string, error) {
+func unquote(lit []byte) (text, error) {
 	if len(lit) < 2 || lit[0] != '"' || lit[len(lit)-1] != '"' {
-		return "", errBadString
+		return nil, errBadString
 	}
 	lit = lit[1 : len(lit)-1]
-	if bytes.IndexByte(lit, '\\') < 0 {
-		return string(lit), nil
-	}
 	out := make([]byte, 0, len(lit))
 	for len(lit) > 0 {
 		i := bytes.IndexByte(lit, '\\')
@@ -52,10 +51,10 @@ func unquote(lit []byte) (string, error) {
 		out = append(out, lit[:i]...)
 		var err error
 		if out, lit, err = unescape(out, lit[i+1:]); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	return string(out), nil
+	return out, nil
 }
 
 // unescape appends what the escape at the start of rest (after its backslash) stands for.

@@ -112,10 +112,10 @@ type wireFunction struct {
 
 // orElse fills what is empty from another one.
 func (f wireFunction) orElse(g wireFunction) wireFunction {
-	if f.Name == "" {
+	if len(f.Name) == 0 {
 		f.Name = g.Name
 	}
-	if f.Arguments == "" {
+	if len(f.Arguments) == 0 {
 		f.Arguments = g.Arguments
 	}
 	return f
@@ -180,11 +180,16 @@ func (w *word) UnmarshalJSON(data []byte) error {
 	var o struct {
 		Type text `json:"type"`
 	}
-	if data[0] == '{' && json.Unmarshal(data, &o) == nil && o.Type != "" {
+	if data[0] == '{' && json.Unmarshal(data, &o) == nil && len(o.Type) > 0 {
 		*w = word(o.Type)
 		return nil
 	}
-	return (*text)(w).UnmarshalJSON(data)
+	var t text
+	err := t.UnmarshalJSON(data)
+	if t != nil { // null leaves it alone
+		*w = word(t)
+	}
+	return err
 }
 
 type wireLogprobs struct {

@@ -1,0 +1,39 @@
+package inference
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"tranche/internal/mock"
+)
+
+// A reply is whole and stays as it is while the memory it was read in is used for the next ones, in a whole answer and in a stream.
+func TestRepliesOutliveTheirDesk(t *testing.T) {
+	var n atomic.Int32
+	text := func(i int32) string {
+		return strings.Repeat(fmt.Sprintf("%d \"said\"\n – ", i), int(1+i%3)) + fmt.Sprint("plain ", i)
+	}
+	s := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
+		a := mock.Text(text(n.Add(1)))
+		a.TokenIDs = []int32{n.Load()}
+		a.Send(r, w)
+	}})
+	for _, stream := range []bool{false, true} {
+		e := open(t, s, func(c *Config) { c.Stream = stream })
+		var kept []string
+		n.Store(0)
+		var replies []func() string
+		for range 12 {
+			r := generate(t, e, call("x"))
+			show := func() string { return fmt.Sprint(show(r.Message), r.SampledIDs, r.Finish, r.Model) }
+			kept, replies = append(kept, show()), append(replies, show)
+		}
+		for i, show := range replies {
+			if got := show(); got != kept[i] || !strings.HasPrefix(got, text(int32(i+1))) {
+				t.Errorf("stream %v, reply %d: %q, was %q", stream, i+1, got, kept[i])
+			}
+		}
+	}
+}
