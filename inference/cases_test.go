@@ -291,6 +291,7 @@ func TestStreamEnds(t *testing.T) {
 func TestStreamedConnectionIsUsedAgain(t *testing.T) {
 	s := mock.New(t, mock.Config{Chat: mock.Text("a b c").Send})
 	e := open(t, s, func(c *Config) { c.Stream = true })
+	generate(t, e, call("x"))
 	before := s.Conns()
 	for range 20 {
 		generate(t, e, call("x"))

@@ -28,6 +28,7 @@ type Endpoint struct {
 	address   address
 	facts     facts // fixed once Open returns
 	transport *http.Transport
+	lanes     *lanes // for calls; nil = the transport has them all
 	bearer    string
 	deflaters deflaters
 
@@ -62,7 +63,7 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{cfg: cfg, address: a, transport: t, facts: facts{kind: KindGeneric, model: cfg.Model}}
+	e := &Endpoint{cfg: cfg, address: a, transport: t, lanes: newLanes(cfg, a), facts: facts{kind: KindGeneric, model: cfg.Model}}
 	if cfg.APIKey != "" {
 		e.bearer = "Bearer " + cfg.APIKey
 	}
@@ -71,7 +72,10 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 }
 
 // Close closes the idle connections.
-func (e *Endpoint) Close() { e.transport.CloseIdleConnections() }
+func (e *Endpoint) Close() {
+	e.lanes.close()
+	e.transport.CloseIdleConnections()
+}
 
 // Name is what the endpoint is called in records.
 func (e *Endpoint) Name() string { return e.cfg.Name }
@@ -295,7 +299,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 	req.Header["X-Session-Id"] = []string{out.session}
 	req.Close = out.close
 
-	resp, err := e.transport.RoundTrip(req)
+	resp, err := e.roundTrip(req)
 	if err != nil {
 		if connected.Load() {
 			f.reach = reachSent
@@ -323,6 +327,14 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 		return nil, 0, f
 	}
 	return f.answer, time.Since(began), nil
+}
+
+// roundTrip sends a call by the cheapest way that takes it.
+func (e *Endpoint) roundTrip(req *http.Request) (*http.Response, error) {
+	if e.lanes.takes(req) {
+		return e.lanes.RoundTrip(req)
+	}
+	return e.transport.RoundTrip(req)
 }
 
 // read takes the answer into f.answer, or the server's error into f.body.

@@ -98,8 +98,7 @@ func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 	case bytes.Equal(data, endMarker):
 		a.ended = true
 		return nil, nil
-	case d.mould.fill(data, &d.room):
-		a.take(&d.wire)
+	case a.repeats(data):
 		return nil, nil
 	}
 	d.mould.forget()
@@ -122,6 +121,7 @@ func (a *answer) takeEvent(data []byte) (said []byte, err error) {
 	a.take(wire)
 	if scanned := wire == &d.wire; scanned && len(wire.Choices) == 1 && !a.still {
 		d.mould.set(data, d.room.holes)
+		d.mould.grows = a.grownBy(&wire.Choices[0], d.mould.holes)
 	}
 	return nil, nil
 }
