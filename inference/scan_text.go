@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"slices"
@@ -31,56 +32,83 @@ func (s *scan) quoted() (inner []byte, ok bool) {
 	}
 }
 
+// mostShort is how much of a text is looked at in one go with what ends it, bytes: few tokens are longer.
+const mostShort = 32
+
 // text takes a string and decodes it as type text does. Where there is nothing to decode the text is the very bytes that were read.
-func (s *scan) text() (t text, ok bool) {
+func (s *scan) text() (text, bool) {
 	if !s.byte('"') {
 		return nil, false
 	}
-	end := plainEnd(s.b, s.at)
-	if end == len(s.b) {
+	b, from := s.b, s.at
+	if end := from + plainRun(b[from:min(from+mostShort, len(b))]); end < len(b) && b[end] == '"' {
+		s.at = end + 1
+		return text(b[from:end:end]), true
+	}
+	end := indexFrom(b, from, '"')
+	if end < 0 {
 		return nil, false
 	}
-	if s.b[end] != '"' {
-		return s.decoded(end)
-	}
-	t = text(s.b[s.at:end:end])
-	s.at = end + 1
-	return t, true
-}
-
-// decoded reads a string that has escapes, from its first on, into the room. No text is longer than what stands for it.
-func (s *scan) decoded(first int) (text, bool) {
-	from := len(s.room.texts)
-	s.room.texts = slices.Grow(s.room.texts, len(s.b)-s.at+8) // 8: a word is copied at a time
-	out, n := s.room.texts[:cap(s.room.texts)], from
-	n += copy(out[n:], s.b[s.at:first])
-	b, i := s.b, first
-	for i < len(b) {
-		switch c := b[i]; {
-		case c == '"':
-			s.room.texts, s.at = out[:n], i+1
-			return text(out[from:n:n]), true
-		case c < ' ':
+	t := text(b[from:end:end])
+	if bytes.IndexByte(t, '\\') >= 0 {
+		var ok bool
+		if t, end, ok = s.decoded(end); !ok {
 			return nil, false
-		case c != '\\':
-			moved := copyPlain(out[n:], b[i:])
-			n, i = n+moved, i+moved
-		case i+1 == len(b):
-			return nil, false
-		case b[i+1] == 'u':
-			more, rest, err := unescapeUnicode(out[:n], b[i+1:])
-			if err != nil {
-				return nil, false
-			}
-			n, i = len(more), len(b)-len(rest)
-		default:
-			if out[n] = escaped(b[i+1]); out[n] == 0 {
-				return nil, false
-			}
-			n, i = n+1, i+2
 		}
 	}
-	return nil, false
+	s.at = end + 1
+	return t, !hasControls(b[from:end])
+}
+
+// decoded reads a string that has escapes into the room; end is where its first quote lies, and then its last. No text is longer than what
+// stands for it.
+func (s *scan) decoded(end int) (text, int, bool) {
+	b, at, from := s.b, s.at, len(s.room.texts)
+	out := slices.Grow(s.room.texts, len(b)-at)
+	for {
+		n := bytes.IndexByte(b[at:end], '\\')
+		if n < 0 {
+			out = append(out, b[at:end]...)
+			s.room.texts = out
+			return text(out[from:len(out):len(out)]), end, true
+		}
+		out = append(out, b[at:at+n]...)
+		more, rest, err := unescape(out, b[at+n+1:])
+		if err != nil {
+			return nil, 0, false
+		}
+		if out, at = more, len(b)-len(rest); at > end { // the quote was escaped
+			if end = indexFrom(b, at, '"'); end < 0 {
+				return nil, 0, false
+			}
+		}
+	}
+}
+
+// indexFrom is where the first c from a place on lies; -1 = nowhere.
+func indexFrom(b []byte, from int, c byte) int {
+	i := bytes.IndexByte(b[from:], c)
+	if i < 0 {
+		return -1
+	}
+	return from + i
+}
+
+// hasControls reports a byte below a space.
+func hasControls(b []byte) bool {
+	const spaces = eachByte * ' '
+	for ; len(b) >= 32; b = b[32:] {
+		w, x, y, z := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		if ((w-spaces)&^w|(x-spaces)&^x|(y-spaces)&^y|(z-spaces)&^z)&topBits != 0 {
+			return true
+		}
+	}
+	for _, c := range b {
+		if c < ' ' {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -88,27 +116,22 @@ const (
 	topBits  = 0x8080808080808080
 )
 
-// special marks, by their top bits, the bytes of x below a space, quotes and backslashes; of bytes beyond ASCII it may mark any. The lowest
-// mark among ASCII is exact: a borrow spoils only those above it.
-func special(x uint64) uint64 {
-	return (x - eachByte*' ') | (x ^ eachByte*'"' - eachByte) | (x ^ eachByte*'\\' - eachByte)
-}
-
 // plainRun is how many bytes at the start of b are ASCII that stands for itself in a JSON string; eight are looked at at a time.
 func plainRun(b []byte) int {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
-		if marks := (x | special(x)) & topBits; marks != 0 {
+		// A byte is marked when it is beyond ASCII, below a space, a quote or a backslash. The lowest mark is exact: a borrow spoils only
+		// those above it.
+		marks := (x | (x - eachByte*' ') | (x ^ eachByte*'"' - eachByte) | (x ^ eachByte*'\\' - eachByte)) & topBits
+		if marks != 0 {
 			return i + bits.TrailingZeros64(marks)/8
 		}
 	}
-	for ; i < len(b) && isPlain(b[i]); i++ {
+	for ; i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' && b[i] < utf8.RuneSelf; i++ {
 	}
 	return i
 }
-
-func isPlain(c byte) bool { return c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf }
 
 // plainEnd is where the first byte from i on lies that does not stand for itself; bytes beyond ASCII do.
 func plainEnd(b []byte, i int) int {
@@ -121,27 +144,6 @@ func plainEnd(b []byte, i int) int {
 			i++
 		}
 	}
-}
-
-// copyPlain copies what stands for itself at the start of from, at least a byte, and says how much. to has room for eight bytes more than from has;
-// what lies behind the copy is written over.
-func copyPlain(to, from []byte) int {
-	i := 0
-	for ; i+8 <= len(from); i += 8 {
-		x := binary.LittleEndian.Uint64(from[i:])
-		binary.LittleEndian.PutUint64(to[i:], x)
-		if marks := (x | special(x)) & topBits; marks != 0 {
-			i += bits.TrailingZeros64(marks) / 8
-			for ; i < len(from) && from[i] >= utf8.RuneSelf; i++ {
-				to[i] = from[i]
-			}
-			return i
-		}
-	}
-	for ; i < len(from) && (isPlain(from[i]) || from[i] >= utf8.RuneSelf); i++ {
-		to[i] = from[i]
-	}
-	return i
 }
 
 // escaped is what a letter behind a backslash stands for; 0 = nothing. u is apart.
