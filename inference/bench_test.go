@@ -35,6 +35,21 @@ func (c *rawClient) post(tb testing.TB) {
 	}
 }
 
+// keep reads the answer and makes a string of it.
+func (c *rawClient) keep(tb testing.TB) string {
+	resp, err := c.http.Post(c.to, "application/json", bytes.NewReader(c.body))
+	if err != nil {
+		tb.Error(err)
+		return ""
+	}
+	defer resp.Body.Close()
+	raw, err := readAll(&bytes.Buffer{}, resp.Body, resp.ContentLength)
+	if err != nil {
+		tb.Error(err)
+	}
+	return string(raw)
+}
+
 // benchAnswers are the shapes whose cost differs: a short answer, a long text, and 640 tokens with ids and logprobs.
 func benchAnswers() map[string]string {
 	ids := make([]int32, 640)

@@ -2,7 +2,7 @@
 //
 // An Endpoint is one long-lived client of one server. It finds out what the server is (probe.go) and, when
 // asked to, tries what it can do (probe_ask.go, into the record of capability.go), writes the request
-// (render.go), reads the answer, whole or streamed, without losing what a trainer needs (reply.go, stream.go, sse.go),
+// (render.go), sends it (lane.go, transport.go), reads the answer, whole or streamed, without losing what a trainer needs (reply.go, stream.go, sse.go),
 // and says of every failure how far things got and whether the same call can help later (fault.go). It also asks the
 // server for exact prompt lengths (count.go) and for its load (gauge.go).
 //

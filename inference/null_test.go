@@ -246,7 +246,8 @@ func openNull(tb testing.TB, addr string, s nullShape) *Endpoint {
 
 // BenchmarkNull compares Generate with bare net/http, which reads an answer and throws it away, on the same server with a pool of
 // the same size, both on one core, in turns. Judge by the ratios: x-raw is requests per second over those of net/http, x-raw-cpu CPU time a
-// request under that of net/http. Where scripts/nullclient.sh has installed the openai package and TRANCHE_NULL_PYTHON names its
+// request under that of net/http. kept-x-raw-cpu is what that ratio is for net/http itself where it does not throw the answer away but makes a string
+// of it, unread: no client whose answers are of use comes above that by reading alone. Where scripts/nullclient.sh has installed the openai package and TRANCHE_NULL_PYTHON names its
 // python, x-httpx and x-aiohttp are requests per second over those of AsyncOpenAI.
 //
 //	go test ./inference -run '^$' -bench Null -benchtime 20000x
@@ -265,9 +266,11 @@ func BenchmarkNull(b *testing.B) {
 			}
 			const turns = 10
 			n := max(b.N/turns, nullConcurrency)
-			var rate, cpu, perSecond, micros []float64
+			var rate, cpu, kept, perSecond, micros []float64
 			for range turns {
 				mine, bare := measured(b, nullConcurrency, n, ours), measured(b, nullConcurrency, n, func() { raw.post(b) })
+				keeping := measured(b, nullConcurrency, n, func() { raw.keep(b) })
+				kept = append(kept, bare.cpu.Seconds()/keeping.cpu.Seconds())
 				rate = append(rate, bare.wall.Seconds()/mine.wall.Seconds())
 				cpu = append(cpu, bare.cpu.Seconds()/mine.cpu.Seconds())
 				perSecond = append(perSecond, float64(n)/mine.wall.Seconds())
@@ -278,6 +281,7 @@ func BenchmarkNull(b *testing.B) {
 			b.ReportMetric(median(micros), "cpu-µs/req")
 			b.ReportMetric(median(rate), "x-raw")
 			b.ReportMetric(median(cpu), "x-raw-cpu")
+			b.ReportMetric(median(kept), "kept-x-raw-cpu")
 			for _, backend := range []string{"httpx", "aiohttp"} {
 				if theirs := nullPython(b, backend, addr, s); theirs > 0 {
 					b.ReportMetric(median(perSecond)/theirs, "x-"+backend)
