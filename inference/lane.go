@@ -37,7 +37,7 @@ type lane struct {
 	conn   net.Conn
 	socket syscall.RawConn // nil = it is none that can be asked
 	r      *bufio.Reader
-	out    []byte // the request; used again
+	out    []byte // the request; used again, unless it is a long one
 	head   int    // bytes that the head may still have; negative = no bound
 	reused bool
 	since  time.Time // it is idle
@@ -47,6 +47,8 @@ const (
 	// mostCarried is the longest body that goes by lane, bytes: one that fits into a socket's buffers. A longer one would have to be written while
 	// the server may already be answering.
 	mostCarried = 64 << 10
+	// mostOut is the longest request whose memory stays with its connection, bytes: there may be thousands.
+	mostOut = 16 << 10
 	// mostHead is the longest head of an answer, bytes.
 	mostHead = 1 << 20
 )
@@ -146,7 +148,7 @@ func (l *lanes) rested() *lane {
 	}
 }
 
-// pop takes the connection that was used last. Where that is too long ago it is so of all.
+// pop takes the connection that was used last. Where that is too long ago it is so of all, and they are closed.
 func (l *lanes) pop(now time.Time) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +158,8 @@ func (l *lanes) pop(now time.Time) *lane {
 	}
 	c := l.idle[last]
 	if now.Sub(c.since) >= l.idleFor {
-		return nil // the sweep closes it
+		l.closeIdle(last + 1)
+		return nil
 	}
 	l.idle[last] = nil
 	l.idle = l.idle[:last]
@@ -204,17 +207,24 @@ func (l *lanes) sweepIdle() {
 	defer l.mu.Unlock()
 	now, old := time.Now(), 0
 	for old < len(l.idle) && now.Sub(l.idle[old].since) >= l.idleFor {
-		l.idle[old].conn.Close()
 		old++
 	}
-	n := copy(l.idle, l.idle[old:])
-	clear(l.idle[n:])
-	l.idle = l.idle[:n]
-	if n == 0 || l.closed {
+	l.closeIdle(old)
+	if len(l.idle) == 0 {
 		l.sweep = nil
 		return
 	}
 	l.sweep.Reset(l.idle[0].since.Add(l.idleFor).Sub(now))
+}
+
+// closeIdle closes the n connections that have been idle longest. mu is held.
+func (l *lanes) closeIdle(n int) {
+	for _, c := range l.idle[:n] {
+		c.conn.Close()
+	}
+	left := copy(l.idle, l.idle[n:])
+	clear(l.idle[left:])
+	l.idle = l.idle[:left]
 }
 
 // close closes the idle connections, and those that will be.
@@ -228,10 +238,7 @@ func (l *lanes) close() {
 	if l.sweep != nil {
 		l.sweep.Stop()
 	}
-	for _, c := range l.idle {
-		c.conn.Close()
-	}
-	l.idle = nil
+	l.closeIdle(len(l.idle))
 }
 
 // compose writes down the request.
@@ -261,6 +268,9 @@ func (c *lane) compose(req *http.Request) error {
 // exchange writes the request and reads the head of the answer. wrote says that some of it may have reached the server.
 func (c *lane) exchange(req *http.Request) (resp *http.Response, wrote bool, err error) {
 	n, writeErr := c.conn.Write(c.out)
+	if cap(c.out) > mostOut {
+		c.out = nil
+	}
 	if writeErr != nil && n == 0 {
 		return nil, false, writeErr
 	}
