@@ -119,6 +119,7 @@ func (e *Engine) submit(answers []*answer, k *knobs) *call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range answers {
+		a.spread = e.config.Logprobs.spread(k.Temperature)
 		e.lastID++
 		f := &flow{answer: a, id: e.lastID, salt: hashText(0, k.CacheSalt), rank: k.Priority, call: c}
 		c.flows = append(c.flows, f)
