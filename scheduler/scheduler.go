@@ -475,8 +475,12 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 	if service == 0 {
 		service = took
 	}
+	counted := 0
+	if p.call.PromptExact {
+		counted = p.call.PromptTokens
+	}
 	return episode.Turn{
-		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
+		Counted: counted, PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
 		Queue: began.Sub(p.offered) - p.failed - p.served, TTFT: r.TTFT, Service: service,
 		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged, Exchange: r.Exchange,
@@ -562,7 +566,9 @@ var errStalled = errors.New("the engine's counters stand still: it hangs")
 // observe is run by the loop for a reading. Attempts at an engine that it shows to hang are ended: they may go elsewhere.
 func (s *Scheduler) observe(i int, l episode.Load) {
 	was := s.core.down(i, s.now())
-	s.core.Observe(i, l, s.now())
+	if s.core.Observe(i, l, s.now()) {
+		s.cfg.Trace.began(s.cfg.Endpoints[i].Name)
+	}
 	is := s.core.down(i, s.now())
 	if was > 0 || is == 0 {
 		return
