@@ -19,8 +19,17 @@ func (p *prober) againCalls(lists, retention bool) []asking {
 			n = 2
 		}
 		fields := map[string]any{"model": c.Model.Value, "prompt": p.prompts(), "max_tokens": 1, "n": n}
+		hot := p.gap > 0 && c.TokenIDsIn.Sure() // the same prompt: see readHot
+		if hot {
+			fields["temperature"], fields["logprobs"] = hotTemperature, likeliest
+		}
 		p.sent += 2 * n * len(p.prompt)
-		list = append(list, p.post("/v1/completions", fields, func(s said) { p.readList(s, 2*n) }))
+		list = append(list, p.post("/v1/completions", fields, func(s said) {
+			p.readList(s, 2*n)
+			if hot {
+				p.readHot(s)
+			}
+		}))
 	}
 	switch {
 	case !retention || !p.prompted:
@@ -67,14 +76,14 @@ func (p *prober) readList(s said, want int) {
 	case s.absent() || s.refusedPrompt():
 		c.ListPrompts.prove(false, s.label+": "+s.why())
 	default:
-		c.ListPrompts.wonder(s.label + ": " + s.why())
+		p.lacks(s, &c.ListPrompts)
 	}
 }
 
 func (p *prober) readAgain(s said) {
 	var a sglangAnswer
 	if !s.ok() || json.Unmarshal(s.body, &a) != nil || a.Meta.Cached == nil {
-		p.caps.PrefixRetained.wonder(s.label + ": " + s.why())
+		p.lacks(s, &p.caps.PrefixRetained)
 		return
 	}
 	n := int32(*a.Meta.Cached)
@@ -149,7 +158,7 @@ func (p *prober) overflowCalls() []asking {
 func (p *prober) readOverflow(s said) {
 	c := &p.caps
 	if s.err != nil || !canBeOverflow(s.status) && s.status != http.StatusOK {
-		c.Overflow.wonder(s.label + ": " + s.why())
+		p.lacks(s, &c.Overflow)
 		return
 	}
 	o := Overflow{Status: s.status}
@@ -160,9 +169,7 @@ func (p *prober) readOverflow(s said) {
 			return
 		}
 	} else {
-		said := readRefusal(s.body)
-		o.Limit, o.Prompt, o.Recognised = overflow(said, s.body)
-		o.Says = clip(said.Message, 200)
+		o = p.learnOverflow(s)
 	}
 	c.Overflow.prove(o, s.label+" with one token more than the limit")
 }

@@ -96,12 +96,11 @@ func (p *prober) readChatIDs(w *wireAnswer, first *choice, spoke bool, label str
 func (p *prober) readChatRefusal(s said, form chat) {
 	c := &p.caps
 	why := s.label + ": " + s.why()
-	for _, f := range []factual{&c.Logprobs, &c.N, &c.ChatTokenIDs, &c.ChatPromptIDs, &c.WeightVersion, &c.UnknownFields} {
-		f.wonder(why)
-	}
 	if !s.refused() || p.again != nil {
+		p.lacks(s, &c.Logprobs, &c.N, &c.ChatTokenIDs, &c.ChatPromptIDs, &c.WeightVersion, &c.UnknownFields)
 		return
 	}
+	p.refusals = append(p.refusals, readRefusal(s.body).Message)
 	body := strings.ToLower(string(s.body))
 	named := func(field string) bool { return strings.Contains(body, field) }
 	switch said := readRefusal(s.body); {
