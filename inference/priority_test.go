@@ -115,36 +115,41 @@ func TestPriorityGoesWithTokenIDs(t *testing.T) {
 	}
 }
 
-// An engine that serves by priority does so in the order meant: what is more urgent is answered first.
+// An engine that serves by priority does so in the order meant, whichever its direction is: what is more urgent is answered first.
 func TestPriorityIsObeyed(t *testing.T) {
-	e := simulated(t, enginesim.Config{Priority: true, MaxSeqs: 1, Speed: 1})
-	type ended struct {
-		priority int
-		err      error
-	}
-	done := make(chan ended, 8)
-	ask := func(priority int) {
-		c := call("Tell me a story.")
-		c.ID, c.Episode, c.Sampling.Priority = fmt.Sprint("p", priority), fmt.Sprint("p", priority), priority
-		c.Sampling.Extra = map[string]json.RawMessage{"ignore_eos": json.RawMessage("true")}
-		_, err := e.Generate(t.Context(), c, 0, 60)
-		done <- ended{priority, err}
-	}
-	go ask(0) // runs, while the others come
-	waitFor(t, func() bool { l, err := e.Load(t.Context()); return err == nil && l.Running != nil && *l.Running == 1 })
-	go ask(-5)
-	waitFor(t, func() bool { l, err := e.Load(t.Context()); return err == nil && *l.Waiting == 1 || len(done) > 0 })
-	go ask(5)
-	var order []int
-	for range 3 {
-		one := <-done
-		if one.err != nil {
-			t.Fatal(one.err)
+	for _, speaks := range []enginesim.Speaks{enginesim.SpeaksVLLM, enginesim.SpeaksSGLang} {
+		e := simulated(t, enginesim.Config{Speaks: speaks, Priority: true, MaxSeqs: 1, Speed: 1})
+		type ended struct {
+			priority int
+			err      error
 		}
-		order = append(order, one.priority)
-	}
-	if at := fmt.Sprint(order); at != "[0 5 -5]" && at != "[5 0 -5]" { // the urgent one may even push the running one out
-		t.Errorf("answered in the order %v", order)
+		done := make(chan ended, 3)
+		ask := func(priority int) {
+			c := call("Tell me a story.")
+			c.ID, c.Episode, c.Sampling.Priority = fmt.Sprint("p", priority), fmt.Sprint("p", priority), priority
+			c.Sampling.Extra = map[string]json.RawMessage{"ignore_eos": json.RawMessage("true")}
+			_, err := e.Generate(t.Context(), c, 0, 60)
+			done <- ended{priority, err}
+		}
+		load := func(of func(episode.Load) *int) func() bool {
+			return func() bool { l, err := e.Load(t.Context()); return err == nil && of(l) != nil && *of(l) == 1 }
+		}
+		go ask(0) // runs, while the others come
+		waitFor(t, load(func(l episode.Load) *int { return l.Running }))
+		go ask(-5)
+		waitFor(t, load(func(l episode.Load) *int { return l.Waiting }))
+		go ask(5)
+		var order []int
+		for range 3 {
+			one := <-done
+			if one.err != nil {
+				t.Fatal(one.err)
+			}
+			order = append(order, one.priority)
+		}
+		if at := fmt.Sprint(order); at != "[0 5 -5]" && at != "[5 0 -5]" { // the urgent one may even push the running one out
+			t.Errorf("%s answers in the order %v", speaks, order)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ type Config struct {
 	NullBlock bool
 	// NoPrefixCache makes every sequence compute and hold all of its prompt: nothing is found, nothing is shared. Default false.
 	NoPrefixCache bool
-	// Priority lets requests of lower priority value go first and be preempted last. Default false: strictly in order of arrival.
+	// Priority lets requests of lower priority value go first and be preempted last; of the higher, where it speaks SGLang. Default false: strictly in order of arrival.
 	Priority bool
 	// Batching is how sequences are put together. Default Continuous; see there for the kinds that pad, which have no prefix cache.
 	Batching Batching
@@ -209,4 +209,12 @@ func (c Config) Validate() error {
 		want(p.value >= 0, "Step.%s is %g s, must not be negative", p.name, p.value)
 	}
 	return errors.Join(append(errs, c.Faults.validate())...)
+}
+
+// rank is a request's priority as vLLM counts it.
+func (c Config) rank(priority int) int {
+	if c.Speaks == SpeaksSGLang {
+		return -priority
+	}
+	return priority
 }
