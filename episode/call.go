@@ -125,5 +125,5 @@ type Turn struct {
 	VersionStart, VersionEnd                     *int32
 	Hedged                                       bool
 	Exchange                                     Exchange
-	Counted                                      int // tokens of the prompt by the server's own count before the call; 0 = it was not counted
+	Counted                                      int // tokens of the prompt by this endpoint's own count before the call; 0 = it was not counted
 }

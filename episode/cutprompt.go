@@ -26,7 +26,7 @@ func (e *Episode) promptCut(r *Reply, t Turn) bool {
 	if !known {
 		return false
 	}
-	sent := max(len(r.PromptIDs), t.Counted, e.grownFrom())
+	sent := max(len(r.PromptIDs), t.Counted, e.grownFrom(t.Endpoint))
 	return saw+sent/slackShare+countSlack < sent || saw < e.leastTokens()
 }
 
@@ -49,15 +49,15 @@ func sawTokens(r *Reply, t Turn) (n int, known bool) {
 	return n, true
 }
 
-// grownFrom is the length of an earlier turn's prompt that the present one begins with, tokens. Templates drop old thinking: only a prompt in which there was
-// none is one.
-func (e *Episode) grownFrom() int {
+// grownFrom is the length of an earlier turn's prompt at the same endpoint that the present one begins with, tokens. Templates drop old thinking: only a prompt
+// in which there was none is one.
+func (e *Episode) grownFrom(endpoint string) int {
 	n, turn := 0, 0
 	for _, m := range e.Messages[min(e.NumPrompt, len(e.Messages)):] {
 		if m.Role != RoleAssistant {
 			continue
 		}
-		if turn < len(e.Turns) && e.Turns[turn].PromptTokens != nil {
+		if turn < len(e.Turns) && e.Turns[turn].PromptTokens != nil && e.Turns[turn].Endpoint == endpoint {
 			n = max(n, int(*e.Turns[turn].PromptTokens))
 		}
 		turn++

@@ -25,6 +25,7 @@ func opened(prompt string) *Episode {
 func TestAPromptThatWasCutIsFlagged(t *testing.T) {
 	words := strings.Repeat("one two three four five ", 200) // 1,000 words
 	counted := func(n, saw int) Turn { t := turnOf(saw); t.Counted = n; return t }
+	elsewhere := func(saw int) Turn { t := turnOf(saw); t.Endpoint = "b"; return t }
 	cached := func(t Turn, n int) Turn { t.CachedTokens = Ptr(int32(n)); return t }
 	thinking := func() *Reply { r := said("so"); r.Message.ReasoningContent = Ptr("hm"); return r }
 	for name, c := range map[string]struct {
@@ -47,6 +48,7 @@ func TestAPromptThatWasCutIsFlagged(t *testing.T) {
 		"short, and a few less":             {"x", []Turn{counted(30, 15)}, nil, false},
 		"a prompt that grows":               {"x", []Turn{turnOf(100), turnOf(150), turnOf(210)}, nil, false},
 		"a prompt that shrinks":             {"x", []Turn{turnOf(4000), turnOf(3000)}, nil, true},
+		"another endpoint counts otherwise": {"x", []Turn{turnOf(4000), elsewhere(3000)}, nil, false},
 		"at the third turn":                 {"x", []Turn{turnOf(4000), turnOf(5000), turnOf(4100)}, nil, true},
 		"old thinking is dropped":           {"x", []Turn{turnOf(1000), turnOf(5000), turnOf(4100)}, thinking, false},
 		"more than old thinking is dropped": {"x", []Turn{turnOf(1000), turnOf(5000), turnOf(600)}, thinking, true},

@@ -95,6 +95,7 @@ type pending struct {
 	served   time.Duration  // sum of the times of the attempts that made it
 	asks     bool           // ids are asked for that the call does not ask for
 	latest   Launch
+	counter  string // endpoint that counted the prompt; "" = none did
 }
 
 // flying is an attempt that runs.
@@ -277,8 +278,8 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 	if err := ctx.Err(); err != nil {
 		return nil, episode.Turn{}, cancelled(context.Cause(ctx))
 	}
-	s.measure(ctx, c, b)
-	p := &pending{ctx: ctx, call: c, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}}
+	counter := s.measure(ctx, c, b)
+	p := &pending{ctx: ctx, call: c, counter: counter, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}}
 	var begins []Mark
 	if c.Turn == 0 { // later the episode's own context is what counts, and it has a home
 		begins = s.marks(c)
@@ -476,7 +477,7 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 		service = took
 	}
 	counted := 0
-	if p.call.PromptExact {
+	if p.counter != "" && p.counter == endpoint { // another's tokenizer may be another
 		counted = p.call.PromptTokens
 	}
 	return episode.Turn{
