@@ -199,7 +199,7 @@ func TestCaseCOo4(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := limited(t, 8192, c.well), limited(t, 4096, up)
 			dir := newRunDir(t)
-			newShell(t).do(c.want, "run", write(t, "tasks.jsonl", long), "--endpoint", a.URL(), "--endpoint", b.URL(), "--max-attempts", "2", "--no-logprobs", "--no-token-ids", "-o", dir, "-q")
+			newShell(t).do(c.want, "run", write(t, "tasks.jsonl", long), "--endpoint", a.URL(), "--endpoint", b.URL(), "--max-attempts", "1", "--no-logprobs", "--no-token-ids", "-o", dir, "-q")
 			if n := len(b.Chats()); n != 0 || len(a.Chats()) == 0 {
 				t.Errorf("%d calls of 5,000 tokens went to the endpoint of 4,096, %d to that of 8,192", n, len(a.Chats()))
 			}
