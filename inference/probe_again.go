@@ -3,8 +3,6 @@ package inference
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"slices"
 
 	"tranche/episode"
 )
@@ -129,47 +127,3 @@ func (p *prober) readHits(s said) {
 
 // chatAllowance is more than the tokens of the probe's two chat prompts with any template.
 const chatAllowance = 400
-
-// mostOverflow is the longest context that is tried: its prompt makes a request of 2 MiB.
-const mostOverflow = 1 << 20
-
-// overflowCalls send one token more than the context holds. A server that takes it makes one token.
-func (p *prober) overflowCalls() []asking {
-	c := &p.caps
-	limit := c.ContextTokens.Value
-	switch {
-	case p.kind() == KindOllama:
-		return nil // it cuts the prompt
-	case limit <= 0:
-		c.Overflow.wonder("not asked: the context limit is not known")
-		return nil
-	case !c.TokenIDsIn.Sure():
-		c.Overflow.wonder("not asked: an exact length takes token ids")
-		return nil
-	case limit > mostOverflow:
-		c.Overflow.wonder("not asked: the context is too long to try")
-		return nil
-	}
-	// The smallest id makes the shortest request. The first tokens of a prompt may be special ones; this is one of them or of the text.
-	prompt := slices.Repeat([]int32{slices.Min(p.prompt)}, limit+1)
-	return []asking{p.post("/v1/completions", map[string]any{"model": c.Model.Value, "prompt": prompt, "max_tokens": 1, "temperature": 0}, p.readOverflow)}
-}
-
-func (p *prober) readOverflow(s said) {
-	c := &p.caps
-	if s.err != nil || !canBeOverflow(s.status) && s.status != http.StatusOK {
-		p.lacks(s, &c.Overflow)
-		return
-	}
-	o := Overflow{Status: s.status}
-	if s.status == http.StatusOK {
-		w, ok := p.answer(s)
-		if !ok || usageOf(w).Prompt == nil || int(*usageOf(w).Prompt) > c.ContextTokens.Value {
-			c.Overflow.wonder(s.label + ": a prompt over the limit was answered, and its count does not say that it was cut")
-			return
-		}
-	} else {
-		o = p.learnOverflow(s)
-	}
-	c.Overflow.prove(o, s.label+" with one token more than the limit")
-}

@@ -1,7 +1,6 @@
 package inference
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,26 +207,4 @@ func (e *Endpoint) worded(f Fact[Overflow]) Fact[Overflow] {
 		f.prove(Overflow{Status: last.Status, Recognised: true, Says: clip(last.Pattern, 200), Wordings: *list}, "what a call was refused with")
 	}
 	return f
-}
-
-// learnOverflow reads the refusal of a prompt of one token more than the limit. That it is for its length is known of the request; the words are learned where
-// they name one of its numbers, or speak of a length and were no other request's refusal.
-func (p *prober) learnOverflow(s said) Overflow {
-	said := readRefusal(s.body)
-	o := Overflow{Status: s.status, Says: clip(said.Message, 200)}
-	o.Limit, o.Prompt, o.Recognised = overflow(said, s.body)
-	limit := p.caps.ContextTokens.Value
-	w := wordingOf(s.status, said, cmp.Or(o.Limit, limit), cmp.Or(o.Prompt, limit+1))
-	own := (w.Limit > 0 || w.Prompt > 0 || ofLength(said.Message)) && !slices.Contains(p.refusals, said.Message)
-	if !o.Recognised && !own {
-		return o
-	}
-	if !o.Recognised && w.Limit > 0 {
-		o.Limit = limit
-	}
-	if !o.Recognised && w.Prompt > 0 {
-		o.Prompt = limit + 1
-	}
-	o.Recognised, o.Wordings = true, []Wording{w}
-	return o
 }

@@ -126,6 +126,42 @@ func TestProbeLearnsWordsThatNobodyKnows(t *testing.T) {
 	}
 }
 
+// A server that takes no token ids is asked by words: more than it has tokens. One that answers all the same, and counts no more than its limit, cuts prompts.
+func TestProbeGoesOverTheLimitByWords(t *testing.T) {
+	for name, c := range map[string]struct {
+		long mock.Handler
+		want fact
+		says bool // a later refusal in these words is understood
+	}{
+		"refuses":              {fixed(422, `{"error":"Input validation error: inputs must have less than 64 tokens. Given: 97","error_type":"validation"}`), fact{"HTTP 422, recognised, names the limit 64", Proved, "96 words"}, true},
+		"cuts":                 {fixed(200, `{"choices":[{"index":0,"message":{"content":"a"}}],"usage":{"prompt_tokens":64,"completion_tokens":1}}`), fact{"HTTP 200: the prompt is cut", Proved, "96 words"}, false},
+		"takes it":             {fixed(200, `{"choices":[{"index":0,"message":{"content":"a"}}],"usage":{"prompt_tokens":99,"completion_tokens":1}}`), fact{"", Unknown, "does not say that it was cut"}, false},
+		"refuses without word": {fixed(400, ``), fact{"HTTP 400, not told from other refusals", Proved, "96 words"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := mock.New(t, mock.Config{
+				Chat: func(r *mock.Request, w *mock.Reply) {
+					if strings.Count(string(r.Body), "one ") > 64 {
+						c.long(r, w)
+						return
+					}
+					mock.Text("ok").Send(r, w)
+				},
+				Routes: map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"q","owned_by":"acme","max_model_len":64}]}`)},
+			})
+			e := open(t, s, nil)
+			checkFacts(t, probed(t, e, ProbeOptions{}), map[string]fact{"overflow": c.want, "token-ids-in": {"no", Proved, "HTTP 404"}})
+			if !c.says {
+				return
+			}
+			_, err := e.Generate(t.Context(), call(strings.Repeat("one ", 200)), 0, 8)
+			if f := faultOf(t, err); f.Class != episode.ClassOverflow || f.Limit != 64 {
+				t.Errorf("%s, limit %d", f.Class, f.Limit)
+			}
+		})
+	}
+}
+
 // A call's own refusal teaches as well: once words that nobody knows name the limit and more than that, they are known by themselves, also where they name no number.
 func TestARefusalOfACallTeachesWords(t *testing.T) {
 	routes := map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"q","owned_by":"acme","max_model_len":512}]}`)}
