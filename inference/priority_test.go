@@ -3,6 +3,7 @@ package inference
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestPriorityGoesOutInTheServersDirection(t *testing.T) {
 		give    int
 		want    string // as sent; "" = not
 		says    string // why it is not
-		refuses bool   // once it is sent
+		refuses string // with what, once it is sent
 	}{
 		"vllm":                         {models: owned("vllm"), give: 7, want: "-7"},
 		"vllm, later":                  {models: owned("vllm"), give: -2, want: "2"},
@@ -36,7 +37,8 @@ func TestPriorityGoesOutInTheServersDirection(t *testing.T) {
 		"tensorrt-llm, later":          {models: owned("tensorrt_llm"), give: -3, want: "0.125"},
 		"nobody knows":                 {models: owned("mock"), give: 7, says: "not known"},
 		"nobody knows, but the user":   {models: owned("mock"), set: `"high-first"`, give: 7, want: "7"},
-		"one that refuses the field":   {models: owned("vllm"), give: 7, want: "-7", refuses: true},
+		"one that refuses the field":   {models: owned("vllm"), give: 7, want: "-7", refuses: `400 {"error":{"message":"Extra inputs are not permitted: priority"}}`},
+		"sglang that aborts for it":    {models: owned("sglang"), give: 7, want: "7", refuses: `503 {"object":"error","message":"Using priority is disabled for this server. Please send a new request without a priority.","code":503}`},
 		"vllm, overridden to no order": {models: owned("vllm"), set: `"none"`, give: 7, says: "config"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,8 +47,9 @@ func TestPriorityGoesOutInTheServersDirection(t *testing.T) {
 				routes["GET /server_info"] = fixed(200, c.info)
 			}
 			chat := func(r *mock.Request, w *mock.Reply) {
-				if c.refuses && r.Field("priority") != nil {
-					w.JSON(400, `{"error":{"message":"Extra inputs are not permitted: priority"}}`)
+				if status, body, ok := strings.Cut(c.refuses, " "); ok && r.Field("priority") != nil {
+					n, _ := strconv.Atoi(status)
+					w.JSON(n, body)
 					return
 				}
 				mock.Text("ok").Send(r, w)
@@ -69,7 +72,7 @@ func TestPriorityGoesOutInTheServersDirection(t *testing.T) {
 			if said := e.PriorityUnsent(); (said == "") != (c.says == "") || !strings.Contains(said, c.says) {
 				t.Errorf("it is not sent for %q, want %q", said, c.says)
 			}
-			if last := chats[len(chats)-1]; c.refuses && (len(chats) != 3 || last.Field("priority") != nil || !strings.Contains(strings.Join(e.Notes(), " "), "refuses the field priority")) {
+			if last := chats[len(chats)-1]; c.refuses != "" && (len(chats) != 3 || last.Field("priority") != nil || !strings.Contains(strings.Join(e.Notes(), " "), "refuses the field priority")) {
 				t.Errorf("%d requests, the last with priority %s; notes %q", len(chats), last.Field("priority"), e.Notes())
 			}
 		})

@@ -29,6 +29,10 @@ func (s *session) recordName(m member) string {
 // settleRecords brings what is known of the endpoints up to date and writes it down, before the first episode.
 func (s *session) settleRecords(ctx context.Context) error {
 	errs := make([]error, len(s.fleet.members))
+	slow := time.AfterFunc(tellProbe, func() {
+		s.a.notice("still asking the endpoints what they can do; with --probe quick a run begins at once")
+	})
+	defer slow.Stop()
 	var all sync.WaitGroup
 	for i, m := range s.fleet.members {
 		all.Go(func() { errs[i] = s.settleRecord(ctx, m) })
@@ -70,6 +74,9 @@ const (
 
 // startProbe is how long a run waits for what its endpoints can do, where nobody asked for it. What is not known then is found out by the calls.
 const startProbe = 10 * time.Second
+
+// tellProbe is how long that may take without a word.
+const tellProbe = 2 * time.Second
 
 // unasked leaves out the questions that were asked.
 func unasked(ask []inference.Question, c inference.Capabilities) []inference.Question {

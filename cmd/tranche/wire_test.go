@@ -72,7 +72,11 @@ func TestARunBeginsThoughTheProbeHangs(t *testing.T) {
 	}})
 	dir := newRunDir(t)
 	began := time.Now()
-	newShell(t).do(codeOK, "run", taskFile(t, 2, ""), "--endpoint", server.URL(), "--probe", "auto", "--no-logprobs", "--no-token-ids", "-o", dir, "-q")
+	s := newShell(t)
+	s.do(codeOK, "run", taskFile(t, 2, ""), "--endpoint", server.URL(), "--probe", "auto", "--no-logprobs", "--no-token-ids", "-o", dir, "--progress", "none")
+	if strings.Count(s.err.String(), "still asking the endpoints") != 1 {
+		t.Errorf("not told once that it takes a while:\n%s", s.err.String())
+	}
 	if took := time.Since(began); took < startProbe || took > 2*startProbe && !tooBusy(t) {
 		t.Errorf("the run took %v, want a little over %v", took, startProbe)
 	}
