@@ -40,6 +40,7 @@ type Sampling struct {
 	MinP        *float64
 	Seed        *int64 // sent only when asked for: per-request seeds slow some engines and kill one
 	Stop        []string
+	Priority    int                        // higher = sooner, among the calls a server has from everybody; 0 = not sent, which is neither. Each engine is told in its own direction
 	Logprobs    bool                       // ask for the sampled tokens' logprobs
 	TokenIDs    bool                       // ask for token ids (return_token_ids and each engine's own way)
 	Extra       map[string]json.RawMessage // more body fields, sent as they are; they win over the fields above
@@ -124,4 +125,5 @@ type Turn struct {
 	VersionStart, VersionEnd                     *int32
 	Hedged                                       bool
 	Exchange                                     Exchange
+	Counted                                      int // tokens of the prompt by this endpoint's own count before the call; 0 = it was not counted
 }

@@ -45,6 +45,7 @@ const (
 	FlagUsageMissing     = "usage_missing"      // a reply came without usage: its token counts are unknown
 	FlagThinkingTagged   = "thinking_tagged"    // a reply's reasoning stood in its content between <think> and </think>, and was taken out
 	FlagThinkingCut      = "thinking_cut"       // a reply was cut (length, stop string) while it was reasoning: it says nothing
+	FlagPromptCut        = "prompt_cut"         // the server saw clearly less of a prompt than was sent, and said nothing
 	FlagRefused          = "refused"            // the model declined (OpenAI's refusal); its words stand in the content's place
 )
 
@@ -154,6 +155,7 @@ func (e *Episode) NextCall() (Call, bool) {
 // AddReply takes a reply and the record of its call. It closes the episode unless the reply's tool calls are to be run:
 // a reply cut at its length is never acted upon, even when it holds a tool call.
 func (e *Episode) AddReply(r *Reply, t Turn) {
+	cut := r.Answer == nil && e.promptCut(r, t)
 	e.Messages, e.Answer = append(e.Messages, r.Message), r.Answer
 	e.keepRaw(r.Raw, len(e.Turns))
 	e.Turns = append(e.Turns, t)
@@ -168,7 +170,10 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	if t.CompletionTokens == nil || t.PromptTokens == nil {
 		e.Flag(FlagUsageMissing)
 	}
-	e.addTokens(r)
+	if cut {
+		e.Flag(FlagPromptCut)
+	}
+	e.addTokens(r, cut)
 	switch {
 	case r.Finish == FinishLength:
 		e.Close(StatusTruncated, StopLength)
@@ -177,9 +182,10 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	}
 }
 
-func (e *Episode) addTokens(r *Reply) {
+// addTokens takes the ids of a reply. What was sampled behind a cut prompt goes on from nothing that was there: the sequence begins anew with it.
+func (e *Episode) addTokens(r *Reply, cut bool) {
 	e.past = nil
-	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
+	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 && !cut {
 		e.past = &Past{IDs: slices.Concat(r.PromptIDs, r.SampledIDs), Messages: len(e.Messages), Finish: r.Finish, Stop: r.StopSeq, Endpoint: r.Endpoint, Model: r.Model}
 	}
 	if r.SampledIDs == nil {
@@ -199,6 +205,9 @@ func (e *Episode) addTokens(r *Reply) {
 		}
 	}
 	prompt, from, breaks := r.PromptIDs, 0, len(e.Tokens.Breaks)
+	if cut {
+		prompt = sawIDs(r)
+	}
 	for _, s := range r.spans() {
 		to := min(from+s.Tokens, len(r.SampledIDs))
 		e.Tokens.Extend(prompt, r.SampledIDs[from:to], logprobsOf(r.Logprobs, from, to), s.Version)

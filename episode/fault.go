@@ -28,6 +28,7 @@ const (
 	ClassOverflow        Class = "context_overflow" // prompt, or prompt + max_tokens, over the context limit
 	ClassAuth            Class = "auth"             // 401, 403
 	ClassNotFound        Class = "not_found"        // 404: no such model or route
+	ClassToolUse         Class = "tool_use_failed"  // the server could not read what the model wrote as a tool call, and refused it: sampled again
 	ClassRateLimited     Class = "rate_limited"     // 429
 	ClassServerError     Class = "server_error"     // 5xx other than 503
 	ClassUnavailable     Class = "unavailable"      // 503: loading, full, draining

@@ -14,6 +14,7 @@ type Capacity struct {
 // Load is one reading of a server's own gauges. nil = the server does not tell.
 type Load struct {
 	Taken                  time.Time
+	Born                   *float64 // when the server's process began, seconds since 1970 by its own clock
 	Running, Waiting       *int     // sequences
 	KVUsed                 *float64 // share of the KV cache in use, 0..1
 	Preemptions            *int64   // counter

@@ -50,6 +50,14 @@ func (f *Fact[T]) wonder(why string) {
 	}
 }
 
+// doubt takes back what was only claimed: an answer went against it, and did not show what holds instead.
+func (f *Fact[T]) doubt(why string) {
+	if f.Proof == Claimed {
+		*f = Fact[T]{Proof: Unknown}
+	}
+	f.wonder(why)
+}
+
 // Order is which of two priority values a server serves first.
 type Order string
 
@@ -76,6 +84,8 @@ type Overflow struct {
 	Limit      int    `json:"limit,omitempty"`  // tokens, as the message names it; 0 = it does not
 	Prompt     int    `json:"prompt,omitempty"` // likewise
 	Says       string `json:"says,omitempty"`   // the start of the message
+
+	Wordings []Wording `json:"wordings,omitempty"` // by which later ones are recognised
 }
 
 func (o Overflow) String() string {
@@ -142,6 +152,7 @@ type factual interface {
 	take(other factual)
 	set(raw json.RawMessage) error
 	wonder(why string)
+	doubt(why string)
 }
 
 func (f *Fact[T]) proof() Proof { return f.Proof }
@@ -273,7 +284,7 @@ func (c Capabilities) Changes(since Capabilities) []Change {
 	var list []Change
 	was := since.items()
 	for i, f := range c.items() {
-		if f.proof() != Unknown && was[i].proof() != Unknown && !f.same(was[i].factual) {
+		if f.proof() != Unknown && was[i].proof() != Unknown && !f.same(was[i].factual) && f.text() != was[i].text() {
 			list = append(list, Change{f.key, f.title, was[i].text(), f.text()})
 		}
 	}

@@ -53,7 +53,7 @@ func (e *Endpoint) Continue(ctx context.Context, c episode.Continuation) (episod
 		}
 		f = &failure{reach: reachAnswer, status: http.StatusOK, err: err, answer: a}
 	}
-	return episode.Continued{}, e.fault(classify(*f, time.Now()))
+	return episode.Continued{}, e.judged(*f)
 }
 
 // continued checks that the answer is what was asked for.

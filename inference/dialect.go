@@ -2,6 +2,7 @@ package inference
 
 import (
 	"bytes"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -102,7 +103,7 @@ func ownFields(k Kind, stream bool, s *episode.Sampling) []ownField {
 }
 
 // droppable are the own fields a reply can do without.
-var droppable = [...]string{"return_token_ids", "return_prompt_token_ids", "return_meta_info", "stream_options", "top_logprobs"}
+var droppable = [...]string{"return_token_ids", "return_prompt_token_ids", "return_meta_info", "stream_options", "top_logprobs", fieldPriority}
 
 // wantStream says whether a call's answer is asked for in pieces. SGLang refuses a stream together with what carries the
 // token ids; llama-server streams ids of a stop string whose text it holds back, and refuses tools with logprobs.
@@ -126,10 +127,13 @@ var unknownFieldWords = [...]string{
 // refusedField returns the field in the sent body that the server refused as unknown and that this package had added
 // by itself, or "" when the refusal is about anything else. max_tokens counts only where the server names its successor.
 func refusedField(status int, said, sent []byte) string {
+	lower := strings.ToLower(string(said))
+	if status == http.StatusServiceUnavailable && strings.Contains(lower, "priority is disabled") { // SGLang
+		return fieldPriority
+	}
 	if status != 400 && status != 422 {
 		return ""
 	}
-	lower := strings.ToLower(string(said))
 	if bytes.Contains(sent, []byte(`"`+fieldMaxTokens+`":`)) && strings.Contains(lower, fieldMaxCompletionTokens) &&
 		strings.Contains(lower, "unsupported parameter") {
 		return fieldMaxTokens

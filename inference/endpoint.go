@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ type Endpoint struct {
 	dialect    atomic.Pointer[dialect]
 	caps       atomic.Pointer[Capabilities] // replaced by Probe, Recheck and Adopt
 	noTokenize atomic.Bool                  // the server has no way to count a prompt
+	wordings   atomic.Pointer[[]Wording]    // of prompts over the limit, met or taken from a record; nil = none. See learnWording
 
 	mu       sync.Mutex // guards what follows, and is held while the dialect is replaced
 	notes    []string
@@ -157,7 +159,7 @@ func (e *Endpoint) generateChat(ctx context.Context, c *episode.Call, maxTokens 
 		a, service, f := e.attempt(ctx, sending{id: ids.next(), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c),
 			keep: e.cfg.KeepRaw}, e.cfg.limits(c.PromptTokens, maxTokens))
 		if f != nil {
-			if again <= len(droppable) && e.learn(d, f, body) {
+			if again <= len(droppable) && e.learn(d, f, body, c.Sampling.Extra) {
 				continue
 			}
 			return nil, e.failed(*f)
@@ -204,17 +206,17 @@ func (e *Endpoint) fault(f *episode.Fault) *episode.Fault {
 
 // failed is the fault of an attempt, with the answer that it was.
 func (e *Endpoint) failed(f failure) *episode.Fault {
-	out := e.fault(classify(f, time.Now()))
+	out := e.judged(f)
 	if f.answer != nil {
 		out.Raw = f.answer.rawOf(out.Class)
 	}
 	return out
 }
 
-// learn gives up a field the server refused, and reports whether the call is worth sending again.
-func (e *Endpoint) learn(sent *dialect, f *failure, body []byte) bool {
+// learn gives up a field the server refused, and reports whether the call is worth sending again. One that the user set is no field of ours.
+func (e *Endpoint) learn(sent *dialect, f *failure, body []byte, extra map[string]json.RawMessage) bool {
 	field := refusedField(f.status, f.body, body)
-	if field == "" {
+	if field == "" || field != fieldMaxTokens && (extra[field] != nil || e.cfg.ExtraBody[field] != nil) {
 		return false
 	}
 	e.mu.Lock()

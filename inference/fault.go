@@ -38,6 +38,9 @@ type failure struct {
 	err    error       // what went wrong on our side of the wire; nil when the server's word is all there is
 	stream bool        // the answer came in pieces
 	answer *answer     // what had come before the failure; nil when nothing
+
+	wordings []Wording // how this server says that a prompt is too long, as far as it has said so
+	limit    int       // its context limit, tokens; 0 = not known
 }
 
 // Why an attempt was ended from this side; they come out as the context's cause.
@@ -102,16 +105,20 @@ func classify(f failure, now time.Time) *episode.Fault {
 	out.Cause = &refusal{status: f.status, said: said}
 	out.Class, out.Retry = classOfStatus(status, said)
 	out.Died = status >= 500 && engineDead(said)
-	if canBeOverflow(status) {
-		if limit, prompt, ok := overflow(said, f.body); ok {
-			out.Class, out.Retry, out.Limit, out.Prompt = episode.ClassOverflow, false, limit, prompt
-		}
+	switch limit, prompt, ok := f.overflow(status, said); {
+	case ok:
+		out.Class, out.Retry, out.Limit, out.Prompt = episode.ClassOverflow, false, limit, prompt
+	case toolUseFailed(said):
+		out.Class, out.Retry = episode.ClassToolUse, true
 	}
 	if out.Retry {
 		out.After = retryAfter(f.header, now)
 	}
 	return out
 }
+
+// toolUseFailed reports a refusal of what the model wrote (Groq): no fault of the request, and another sample may do. What was written comes with it.
+func toolUseFailed(said openai.APIError) bool { return said.Code == "tool_use_failed" }
 
 // deathWords are what servers write when the engine behind them is dead, in small letters: vLLM, new and old.
 var deathWords = [...]string{"enginecore encountered an issue", "enginedeaderror", "engine is dead", "engine loop has died", "background loop has errored"}

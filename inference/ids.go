@@ -123,6 +123,9 @@ func (e *Endpoint) readIDs(ctx context.Context, w way, c *episode.Call, prompt [
 
 // seen settles the prompt ids: what the server says it saw, else what was sent where its count says that it saw so many.
 func (e *Endpoint) seen(w way, r *episode.Reply, prompt []int32) {
+	if n := r.Usage.Prompt; n != nil && *n > 0 && int(*n) < len(prompt) || r.PromptIDs != nil && len(r.PromptIDs) < len(prompt) {
+		r.Flags = append(r.Flags, episode.FlagPromptCut)
+	}
 	switch {
 	case r.PromptIDs == nil && r.Usage.Prompt != nil && int(*r.Usage.Prompt) == len(prompt):
 		r.PromptIDs = prompt

@@ -112,12 +112,16 @@ var (
 	firstNames     = aliases{"vllm:time_to_first_token_seconds_count", "sglang:time_to_first_token_seconds_count"}
 	firstTimeNames = aliases{"vllm:time_to_first_token_seconds_sum", "sglang:time_to_first_token_seconds_sum"}
 	generatedNames = aliases{"vllm:generation_tokens_total", "vllm:generation_tokens", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"}
+	bornNames      = aliases{"process_start_time_seconds"}
 	// SGLang and llama-server count the tokens above when a request has ended.
 	stepNames = aliases{"vllm:generation_tokens_total", "vllm:generation_tokens", "sglang:realtime_tokens_total", "llamacpp:n_decode_total"}
 )
 
 // readLoad fills a Load from metrics; figures that are not there stay nil.
 func readLoad(l *episode.Load, samples []sample) {
+	if at, n := bornNames.sum(samples); n == 1 { // several processes write one text: no telling whose it is
+		l.Born = &at
+	}
 	l.Running = whole[int](runningNames.sum(samples))
 	l.Waiting = whole[int](waitingNames.sum(samples))
 	l.Preemptions = whole[int64](preemptNames.sum(samples))

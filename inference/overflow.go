@@ -67,7 +67,22 @@ func compile(patterns ...string) []*regexp.Regexp {
 	return out
 }
 
-// overflow reports whether a refusal is about the context length, with the limit and the length of our prompt in tokens
+// overflow reports whether a refusal is about the context length: by the words that this server used for it before, else by those known of others,
+// else by numbers that fit nothing else.
+func (f failure) overflow(status int, said openai.APIError) (limit, prompt int, ok bool) {
+	if !canBeOverflow(status) {
+		return 0, 0, false
+	}
+	if limit, prompt, ok = wordedAs(f.wordings, status, said); !ok {
+		limit, prompt, ok = overflow(said, f.body)
+	}
+	if !ok && numbersTell(said.Message, f.limit) {
+		return f.limit, 0, true
+	}
+	return limit, prompt, ok
+}
+
+// overflow reports whether a refusal is about the context length by the words known of servers, with the limit and the length of our prompt in tokens
 // where the server names them (else 0). Only exact token counts are taken: vLLM may count characters, or stop counting and
 // say "at least".
 func overflow(said openai.APIError, body []byte) (limit, prompt int, ok bool) {

@@ -22,6 +22,7 @@ type facts struct {
 	kind     Kind
 	version  string
 	model    string
+	order    priorities
 	capacity episode.Capacity
 	metrics  bool // GET /metrics answers in Prometheus text
 	loads    bool // GET /v1/loads answers (SGLang)
@@ -73,6 +74,10 @@ func (p *prober) open(ctx context.Context) error {
 	if err := p.caps.override(e.cfg.Capabilities); err != nil {
 		return fmt.Errorf("endpoint %s: %w", e.cfg.Name, err)
 	}
+	if kv, most := p.caps.KVTokens, p.caps.ContextTokens; kv.Proof == Set && kv.Value > 0 && most.Known() && kv.Value < cmp.Or(e.cfg.Capacity.ContextTokens, most.Value) {
+		return fmt.Errorf("endpoint %s: kv-tokens is set to %d, below the context limit of %d tokens: a call may need all of that; expected at least the limit, or a lower context beside it",
+			e.cfg.Name, kv.Value, cmp.Or(e.cfg.Capacity.ContextTokens, most.Value))
+	}
 	p.sources = join(p.sources, overridden(e.cfg.Capacity, &p.caps))
 	return nil
 }
@@ -81,7 +86,7 @@ func (p *prober) open(ctx context.Context) error {
 func (e *Endpoint) settle(p *prober) {
 	c := p.caps
 	e.facts = facts{
-		kind: c.Kind.Value, version: c.Version.Value, model: c.Model.Value, metrics: p.metrics, loads: p.loads,
+		kind: c.Kind.Value, version: c.Version.Value, model: c.Model.Value, order: prioritiesOf(&c), metrics: p.metrics, loads: p.loads,
 		capacity: episode.Capacity{ContextTokens: c.ContextTokens.Value, KVTokens: c.KVTokens.Value, BlockTokens: c.BlockTokens.Value, Sequences: c.Sequences.Value, Source: p.sources},
 	}
 	e.learnFrom(&c)

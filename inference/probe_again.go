@@ -3,8 +3,6 @@ package inference
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"slices"
 
 	"tranche/episode"
 )
@@ -19,8 +17,17 @@ func (p *prober) againCalls(lists, retention bool) []asking {
 			n = 2
 		}
 		fields := map[string]any{"model": c.Model.Value, "prompt": p.prompts(), "max_tokens": 1, "n": n}
+		hot := p.gap > 0 && c.TokenIDsIn.Sure() // the same prompt: see readHot
+		if hot {
+			fields["temperature"], fields["logprobs"] = hotTemperature, likeliest
+		}
 		p.sent += 2 * n * len(p.prompt)
-		list = append(list, p.post("/v1/completions", fields, func(s said) { p.readList(s, 2*n) }))
+		list = append(list, p.post("/v1/completions", fields, func(s said) {
+			p.readList(s, 2*n)
+			if hot {
+				p.readHot(s)
+			}
+		}))
 	}
 	switch {
 	case !retention || !p.prompted:
@@ -67,14 +74,14 @@ func (p *prober) readList(s said, want int) {
 	case s.absent() || s.refusedPrompt():
 		c.ListPrompts.prove(false, s.label+": "+s.why())
 	default:
-		c.ListPrompts.wonder(s.label + ": " + s.why())
+		p.lacks(s, &c.ListPrompts)
 	}
 }
 
 func (p *prober) readAgain(s said) {
 	var a sglangAnswer
 	if !s.ok() || json.Unmarshal(s.body, &a) != nil || a.Meta.Cached == nil {
-		p.caps.PrefixRetained.wonder(s.label + ": " + s.why())
+		p.lacks(s, &p.caps.PrefixRetained)
 		return
 	}
 	n := int32(*a.Meta.Cached)
@@ -120,49 +127,3 @@ func (p *prober) readHits(s said) {
 
 // chatAllowance is more than the tokens of the probe's two chat prompts with any template.
 const chatAllowance = 400
-
-// mostOverflow is the longest context that is tried: its prompt makes a request of 2 MiB.
-const mostOverflow = 1 << 20
-
-// overflowCalls send one token more than the context holds. A server that takes it makes one token.
-func (p *prober) overflowCalls() []asking {
-	c := &p.caps
-	limit := c.ContextTokens.Value
-	switch {
-	case p.kind() == KindOllama:
-		return nil // it cuts the prompt
-	case limit <= 0:
-		c.Overflow.wonder("not asked: the context limit is not known")
-		return nil
-	case !c.TokenIDsIn.Sure():
-		c.Overflow.wonder("not asked: an exact length takes token ids")
-		return nil
-	case limit > mostOverflow:
-		c.Overflow.wonder("not asked: the context is too long to try")
-		return nil
-	}
-	// The smallest id makes the shortest request. The first tokens of a prompt may be special ones; this is one of them or of the text.
-	prompt := slices.Repeat([]int32{slices.Min(p.prompt)}, limit+1)
-	return []asking{p.post("/v1/completions", map[string]any{"model": c.Model.Value, "prompt": prompt, "max_tokens": 1, "temperature": 0}, p.readOverflow)}
-}
-
-func (p *prober) readOverflow(s said) {
-	c := &p.caps
-	if s.err != nil || !canBeOverflow(s.status) && s.status != http.StatusOK {
-		c.Overflow.wonder(s.label + ": " + s.why())
-		return
-	}
-	o := Overflow{Status: s.status}
-	if s.status == http.StatusOK {
-		w, ok := p.answer(s)
-		if !ok || usageOf(w).Prompt == nil || int(*usageOf(w).Prompt) > c.ContextTokens.Value {
-			c.Overflow.wonder(s.label + ": a prompt over the limit was answered, and its count does not say that it was cut")
-			return
-		}
-	} else {
-		said := readRefusal(s.body)
-		o.Limit, o.Prompt, o.Recognised = overflow(said, s.body)
-		o.Says = clip(said.Message, 200)
-	}
-	c.Overflow.prove(o, s.label+" with one token more than the limit")
-}

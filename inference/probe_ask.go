@@ -69,7 +69,11 @@ func (o ProbeOptions) withDefaults() ProbeOptions {
 
 // Capabilities is what is known about the server: after Open what GET requests tell and its kind's usual ways, after Probe what
 // answers proved.
-func (e *Endpoint) Capabilities() Capabilities { return *e.caps.Load() }
+func (e *Endpoint) Capabilities() Capabilities {
+	c := *e.caps.Load()
+	c.Overflow = e.worded(c.Overflow)
+	return c
+}
 
 // Probe tries what only trying shows and returns the whole record, which Capabilities then returns too. Together with Open it
 // sends at most MostCalls requests, which make under 20 tokens. A question that gets no answer in time leaves its facts as they were;
@@ -129,6 +133,9 @@ type finds struct {
 	sent     int     // prompt tokens sent to be computed
 	prompted bool    // the prompt was computed once
 	usages   [2]bool // some answer held token counts; some held cached tokens
+
+	refusals []string // of requests that were not too long
+	gap      float64  // between the logprobs of the two likeliest first tokens at temperature 0; 0 = not told
 }
 
 // askAll goes through the rounds. Each needs what the one before found; on a server that makes one token a second and one
@@ -160,11 +167,11 @@ func (p *prober) askAll(ctx context.Context, want []Question) {
 	}
 	p.round(ctx, second...)
 
+	if wants(AskOverflow) { // first: of a server that nobody knows one call may be left
+		third = append(third, p.overflowCalls()...)
+	}
 	if wants(AskLists) || wants(AskRetention) {
 		third = append(third, p.againCalls(wants(AskLists), wants(AskRetention))...)
-	}
-	if wants(AskOverflow) {
-		third = append(third, p.overflowCalls()...)
 	}
 	p.round(ctx, third...)
 
@@ -192,6 +199,9 @@ func (e *Endpoint) learnFrom(c *Capabilities) {
 	if c.TokenizeMessages.Proof == Proved && c.TokenizeMessages.Value == "" && c.Kind.Value != KindLlama {
 		e.noTokenize.Store(true)
 	}
+	for _, w := range c.Overflow.Value.Wordings {
+		e.learnWording(w)
+	}
 	if c.UnknownFields.Value != Refuses || !c.UnknownFields.Sure() {
 		return
 	}
@@ -207,6 +217,7 @@ func (e *Endpoint) learnFrom(c *Capabilities) {
 // forget drops what refusals taught.
 func (e *Endpoint) forget() {
 	e.noTokenize.Store(false)
+	e.wordings.Store(nil)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.dialect.Store(&dialect{})

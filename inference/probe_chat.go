@@ -16,12 +16,8 @@ type chat struct {
 
 func (p *prober) chatCall(form chat) asking {
 	text := "Count: one two three"
-	limit := fieldMaxTokens
-	if p.kind() == KindOpenAI || p.e.dialect.Load().maxCompletionTokens {
-		limit = fieldMaxCompletionTokens
-	}
 	fields := map[string]any{
-		"model": p.caps.Model.Value, "messages": []episode.Message{{Role: episode.RoleUser, Content: &text}}, limit: 2, "logprobs": true, "top_logprobs": 1,
+		"model": p.caps.Model.Value, "messages": []episode.Message{{Role: episode.RoleUser, Content: &text}}, p.limitField(): 2, "logprobs": true, "top_logprobs": 1,
 	}
 	if form.samples > 1 {
 		fields["n"], fields["temperature"] = form.samples, 1
@@ -32,6 +28,14 @@ func (p *prober) chatCall(form chat) asking {
 		}
 	}
 	return p.post("/v1/chat/completions", fields, func(s said) { p.readChat(s, form) })
+}
+
+// limitField is the name that max_tokens has here.
+func (p *prober) limitField() string {
+	if p.kind() == KindOpenAI || p.e.dialect.Load().maxCompletionTokens {
+		return fieldMaxCompletionTokens
+	}
+	return fieldMaxTokens
 }
 
 // ownFields are what the chat request tries beyond OpenAI's interface.
@@ -96,12 +100,11 @@ func (p *prober) readChatIDs(w *wireAnswer, first *choice, spoke bool, label str
 func (p *prober) readChatRefusal(s said, form chat) {
 	c := &p.caps
 	why := s.label + ": " + s.why()
-	for _, f := range []factual{&c.Logprobs, &c.N, &c.ChatTokenIDs, &c.ChatPromptIDs, &c.WeightVersion, &c.UnknownFields} {
-		f.wonder(why)
-	}
 	if !s.refused() || p.again != nil {
+		p.lacks(s, &c.Logprobs, &c.N, &c.ChatTokenIDs, &c.ChatPromptIDs, &c.WeightVersion, &c.UnknownFields)
 		return
 	}
+	p.refusals = append(p.refusals, readRefusal(s.body).Message)
 	body := strings.ToLower(string(s.body))
 	named := func(field string) bool { return strings.Contains(body, field) }
 	switch said := readRefusal(s.body); {

@@ -79,7 +79,7 @@ func (p *prober) readTokens(s said, route *Fact[string]) {
 	case s.absent() || s.refused():
 		route.prove("", s.label+": "+s.why())
 	default:
-		route.wonder(s.label + ": " + s.why())
+		p.lacks(s, route)
 	}
 }
 
@@ -98,7 +98,7 @@ func (p *prober) lack(route *Fact[string], s said) {
 		route.prove("", s.label+": "+s.why())
 		return
 	}
-	route.wonder(s.label + ": " + s.why())
+	p.lacks(s, route)
 }
 
 // choosePrompt makes the prompt of the next rounds: long enough that a prefix cache can hold some of it, and no longer than
@@ -123,7 +123,7 @@ func (p *prober) choosePrompt() {
 
 // completionCall sends the prompt as token ids to the completions route.
 func (p *prober) completionCall() asking {
-	fields := map[string]any{"model": p.caps.Model.Value, "prompt": p.prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1}
+	fields := map[string]any{"model": p.caps.Model.Value, "prompt": p.prompt, "max_tokens": 1, "temperature": 0, "logprobs": likeliest}
 	if p.asksIDs() {
 		fields["return_token_ids"] = true
 	}
@@ -148,18 +148,16 @@ func (p *prober) tokenCalls() []asking {
 
 func (p *prober) readCompletion(s said) {
 	c := &p.caps
-	why := s.label + ": " + s.why()
 	w, ok := p.answer(s)
 	if !ok {
 		if s.absent() || s.refusedPrompt() {
-			c.TokenIDsIn.prove(false, why)
+			c.TokenIDsIn.prove(false, s.label+": "+s.why())
 		}
-		for _, f := range []*Fact[bool]{&c.TokenIDsIn, &c.PromptKept, &c.TokenIDsOut} {
-			f.wonder(why)
-		}
+		p.lacks(s, &c.TokenIDsIn, &c.PromptKept, &c.TokenIDsOut)
 		return
 	}
 	p.prompted = true
+	p.gap = gapOf(s.body)
 	first := choice{}
 	first.take(&w.Choices[0])
 	seen := notNil(w.Choices[0].PromptTokenIDs)

@@ -113,6 +113,26 @@ func (s said) why() string {
 	return "the answer does not hold it"
 }
 
+// answers reports whether the server took up the question, in whatever way: it was not too busy, ill or slow.
+func (s said) answers() bool {
+	return s.err == nil && s.status < 500 && s.status != http.StatusTooManyRequests && s.status != http.StatusRequestTimeout
+}
+
+// lacks notes that an answer does not show these. What servers of the kind usually do is then no longer taken of this one; of one that did not
+// come to answer it is.
+func (p *prober) lacks(s said, facts ...factual) {
+	if s.refused() {
+		p.refusals = append(p.refusals, readRefusal(s.body).Message)
+	}
+	for _, f := range facts {
+		if why := s.label + ": " + s.why(); s.answers() {
+			f.doubt(why)
+		} else {
+			f.wonder(why)
+		}
+	}
+}
+
 // absent reports whether the server said that it has no such route.
 func (s said) absent() bool {
 	switch s.status {

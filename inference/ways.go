@@ -131,6 +131,9 @@ func (e *Endpoint) generateBody(i *idCall) ([]byte, error) {
 	if i.plain() {
 		body["output_mode"] = mustEncode("text")
 	}
+	if v, ok := e.priority(i.call); ok && body[fieldPriority] == nil {
+		body[fieldPriority] = mustEncode(v)
+	}
 	if e.cfg.Stream {
 		body["stream_options"] = mustEncode(streamOptions{Usage: true})
 	}
@@ -156,6 +159,9 @@ func (e *Endpoint) completionBody(c *episode.Call, prompt any, limit int, stream
 		b.add(fieldMaxTokens, limit)
 	}
 	addSampling(b, &c.Sampling)
+	if v, ok := e.priority(c); ok {
+		b.add(fieldPriority, v)
+	}
 	if c.Sampling.Logprobs {
 		b.add("logprobs", 1) // a number here: so many alternatives beside the token's own
 	}
@@ -197,7 +203,11 @@ func (e *Endpoint) sglangBody(i *idCall) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"input_ids": i.prompt, "sampling_params": json.RawMessage(params), "return_logprob": s.Logprobs, "return_prompt_token_ids": true})
+	request := map[string]any{"input_ids": i.prompt, "sampling_params": json.RawMessage(params), "return_logprob": s.Logprobs, "return_prompt_token_ids": true}
+	if v, ok := e.priority(i.call); ok {
+		request[fieldPriority] = v
+	}
+	return json.Marshal(request)
 }
 
 // chatIDsBody is the chat request with the ids beside the messages.

@@ -539,8 +539,8 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		delete(c.calls, w.Ticket)
 		return Finished
 	}
-	if b.gate && !b.call {
-		c.enqueue(w, now) // the gate is the wait, and other endpoints need none
+	if b.gate && !b.call || b.sample {
+		c.enqueue(w, now) // the gate is the wait, and other endpoints need none; a sample needs none either
 		return Retrying
 	}
 	return c.postpone(w, f, now)

@@ -51,13 +51,13 @@ func callBytes(c *episode.Call) int {
 }
 
 // measure fills in the call's prompt length: the caller's figure if it has one, else an estimate, and the server's own count
-// where the estimate comes near a limit that matters.
-func (s *Scheduler) measure(ctx context.Context, c *episode.Call, b episode.Budget) {
+// where the estimate comes near a limit that matters. by is the endpoint that counted; "" = none did.
+func (s *Scheduler) measure(ctx context.Context, c *episode.Call, b episode.Budget) (by string) {
 	if c.PromptTokens == 0 {
 		c.PromptTokens = s.words.tokensFor(callBytes(c)) + perMessage*len(c.Messages)
 	}
 	if c.PromptExact || !s.nearLimit(c, b) {
-		return
+		return ""
 	}
 	for _, e := range s.cfg.Endpoints {
 		if e.Counter == nil {
@@ -66,12 +66,13 @@ func (s *Scheduler) measure(ctx context.Context, c *episode.Call, b episode.Budg
 		n, err := e.Counter.Count(ctx, c)
 		if err == nil {
 			c.PromptTokens, c.PromptExact = n, true
-			return
+			return e.Name
 		}
 		if !errors.Is(err, episode.ErrUnsupported) && ctx.Err() != nil {
-			return
+			return ""
 		}
 	}
+	return ""
 }
 
 // nearLimit says whether an error of half the estimate could matter to some endpoint's limit.

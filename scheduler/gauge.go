@@ -17,8 +17,14 @@ func (r *replica) fresh(now, stale Time) bool { return r.gauge.taken && now-r.ga
 // Observe takes a reading of a replica's own gauges. When the server preempted since the last reading, it is taken to hold a
 // twentieth less; when calls wait in it for memory, or did by the time to their first tokens, a hundredth less, and it is not taken to hold
 // more; a clean reading gives a two-hundredth back, up to what we were told.
-func (c *Core) Observe(i int, l episode.Load, now Time) {
+//
+// anew says that the engine began anew since the last reading: what broke off meanwhile was in flight when it died.
+func (c *Core) Observe(i int, l episode.Load, now Time) (anew bool) {
 	r := c.replicas[i]
+	if anew = beganAnew(r.load, l); anew {
+		c.bury(r, now)
+	}
+	r.ward.torn = nil
 	r.gauge.taken, r.gauge.at = true, now
 	c.measure(r, l, now)
 	r.gauge.queued = r.short(l) || r.gauge.firsts.late(l) && r.full(l)
@@ -32,6 +38,7 @@ func (c *Core) Observe(i int, l episode.Load, now Time) {
 	}
 	r.load = l
 	c.feel(r, l, now)
+	return anew
 }
 
 // short says whether calls wait in the server because its memory is full. Where as many run as it runs at most, they wait for that.

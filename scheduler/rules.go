@@ -120,6 +120,7 @@ type blame struct {
 	endpoint bool // part of the endpoint's streak of failures
 	call     bool // uses up one of the call's attempts
 	gate     bool // the endpoint asked to be left alone for a while
+	sample   bool // the model's own: sampled again at once, and where it was
 }
 
 func blameFor(f *episode.Fault) blame {
@@ -136,5 +137,5 @@ func blameFor(f *episode.Fault) blame {
 	case episode.ClassReset, episode.ClassServerError, episode.ClassTimeout, episode.ClassIdle, episode.ClassTruncatedStream, episode.ClassMalformed, episode.ClassAborted:
 		return blame{endpoint: true, call: true}
 	}
-	return blame{call: true}
+	return blame{call: true, sample: f.Class == episode.ClassToolUse}
 }

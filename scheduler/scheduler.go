@@ -95,6 +95,7 @@ type pending struct {
 	served   time.Duration  // sum of the times of the attempts that made it
 	asks     bool           // ids are asked for that the call does not ask for
 	latest   Launch
+	counter  string // endpoint that counted the prompt; "" = none did
 }
 
 // flying is an attempt that runs.
@@ -277,8 +278,8 @@ func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Bud
 	if err := ctx.Err(); err != nil {
 		return nil, episode.Turn{}, cancelled(context.Cause(ctx))
 	}
-	s.measure(ctx, c, b)
-	p := &pending{ctx: ctx, call: c, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}}
+	counter := s.measure(ctx, c, b)
+	p := &pending{ctx: ctx, call: c, counter: counter, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}}
 	var begins []Mark
 	if c.Turn == 0 { // later the episode's own context is what counts, and it has a home
 		begins = s.marks(c)
@@ -475,8 +476,12 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 	if service == 0 {
 		service = took
 	}
+	counted := 0
+	if p.counter != "" && p.counter == endpoint { // another's tokenizer may be another
+		counted = p.call.PromptTokens
+	}
 	return episode.Turn{
-		PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
+		Counted: counted, PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
 		Queue: began.Sub(p.offered) - p.failed - p.served, TTFT: r.TTFT, Service: service,
 		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged, Exchange: r.Exchange,
@@ -562,7 +567,9 @@ var errStalled = errors.New("the engine's counters stand still: it hangs")
 // observe is run by the loop for a reading. Attempts at an engine that it shows to hang are ended: they may go elsewhere.
 func (s *Scheduler) observe(i int, l episode.Load) {
 	was := s.core.down(i, s.now())
-	s.core.Observe(i, l, s.now())
+	if s.core.Observe(i, l, s.now()) {
+		s.cfg.Trace.began(s.cfg.Endpoints[i].Name)
+	}
 	is := s.core.down(i, s.now())
 	if was > 0 || is == 0 {
 		return

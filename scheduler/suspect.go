@@ -40,6 +40,8 @@ func (s *suspicion) bound() bool { return s.last.said || s.deaths > 1 }
 // ward is what a replica knows of suspects.
 type ward struct {
 	broken   []*call // sent, and broken off in the present streak of failures
+	torn     []*call // broken off since the last reading of its gauges, whatever was answered since
+	tornAt   Time    // the last of them
 	death    *death  // nil = not taken for dead
 	suspects int     // running
 	primes   int     // of them, in flight at two deaths
@@ -90,6 +92,9 @@ func lethal(f *episode.Fault) bool {
 // witness takes down a failure of r before its circuit is touched: it may be a death, or tell more of one.
 func (c *Core) witness(w *call, r *replica, f *episode.Fault, now Time) {
 	d := r.ward.death
+	if lethal(f) && r.Rows == 0 {
+		r.tear(w, now)
+	}
 	switch {
 	case r.Rows > 0: // a batch is one call as far as blame goes, and a batch is not tried alone
 	case d == nil:
@@ -133,7 +138,7 @@ func (c *Core) mourn(r *replica, present []*call, f *episode.Fault, now Time) {
 	for _, w := range r.ward.broken {
 		w.broke = d
 	}
-	r.ward.death, r.ward.broken = d, nil
+	r.ward.death, r.ward.broken, r.ward.torn = d, nil, nil
 	r.openedAt = now // where its circuit was open: it lived in between
 	for _, x := range c.replicas {
 		x.ward.trust = 0
@@ -246,21 +251,23 @@ func (c *Core) shut(s *suspicion) *episode.Fault {
 	}
 }
 
-// asylum is the set of replicas that may take a suspect.
+// asylum is the set of replicas that may take a suspect. As for any call, those that would cut its answer shorter than another must are none.
 func (c *Core) asylum(w *call, s *suspicion) []int {
 	var set []int
+	room := c.room(w)
+	roomy := func(r *replica) bool { return c.feasible(r, w) && r.maxTokens(w) >= room }
 	if s.bound() {
-		if c.feasible(c.replicas[s.last.replica], w) {
+		if roomy(c.replicas[s.last.replica]) {
 			set = append(set, s.last.replica)
 		}
 		return set
 	}
 	for i, r := range c.replicas {
-		if i != w.avoid && r.Rows == 0 && c.feasible(r, w) {
+		if i != w.avoid && r.Rows == 0 && roomy(r) {
 			set = append(set, i)
 		}
 	}
-	if origin := s.last.replica; !slices.Contains(set, origin) && !c.anyAlive(set) && c.feasible(c.replicas[origin], w) {
+	if origin := s.last.replica; !slices.Contains(set, origin) && !c.anyAlive(set) && roomy(c.replicas[origin]) {
 		set = append(set, origin)
 		slices.Sort(set)
 	}

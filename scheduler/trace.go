@@ -14,6 +14,7 @@ type Trace struct {
 	Retrying  func(endpoint string, f *episode.Fault)
 	Down      func(endpoint string, why *episode.Fault, again time.Duration) // nothing is sent there before then, but for one trial call
 	Up        func(endpoint string)                                          // it answered again
+	Began     func(endpoint string)                                          // its engine is another process than a few seconds ago
 	Won       func(endpoint string)                                          // a second attempt was answered before the first
 	Lost      func(endpoint string, took time.Duration)                      // one of a call's two attempts was for nothing: its time
 	Wasted    func(endpoint string, tokens int)                              // and the tokens it is known to have generated, later
@@ -51,6 +52,12 @@ func (t Trace) down(endpoint string, f *episode.Fault, again time.Duration) {
 func (t Trace) up(endpoint string) {
 	if t.Up != nil {
 		t.Up(endpoint)
+	}
+}
+
+func (t Trace) began(endpoint string) {
+	if t.Began != nil {
+		t.Began(endpoint)
 	}
 }
 

@@ -468,7 +468,7 @@ func TestCaseRDo5(t *testing.T) {
 		mock.Text("fine").Send(r, w)
 	}})
 	tasks, dir := taskFile(t, 3, ""), newRunDir(t)
-	args := []string{"run", tasks, "--endpoint", server.URL(), "-o", dir, "-q"}
+	args := []string{"run", tasks, "--endpoint", server.URL(), "-o", dir, "-q", "--probe", "quick"}
 	first, second := newShell(t), newShell(t)
 	done := make(chan code)
 	go func() { done <- first.app.main(context.Background(), args) }()
@@ -663,7 +663,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	s := newShell(t)
 	exited := make(chan int, 1)
 	s.app.exit = func(c int) { exited <- c }
-	go s.app.main(context.Background(), []string{"run", taskFile(t, 3, ""), "--endpoint", server.URL(), "--drain-timeout", "2s", "-o", newRunDir(t), "-q"})
+	go s.app.main(context.Background(), []string{"run", taskFile(t, 3, ""), "--endpoint", server.URL(), "--drain-timeout", "2s", "-o", newRunDir(t), "-q", "--probe", "quick"})
 	<-started
 	s.signals <- os.Interrupt
 	s.signals <- os.Interrupt

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -134,10 +136,15 @@ func endpointConfig(e Endpoint, s *Settings) inference.Config {
 		cfg.APIKey = os.Getenv(name)
 	}
 	cfg.Capacity.ContextTokens = e.Context
-	cfg.Capacity.KVTokens = e.KVTokens
 	if e.KVTokens == 0 {
 		cfg.Capacity.KVTokens = s.KVBudget
+		return cfg
 	}
+	cfg.Capabilities = maps.Clone(cfg.Capabilities) // what the server has, not a budget of the run
+	if cfg.Capabilities == nil {
+		cfg.Capabilities = map[string]json.RawMessage{}
+	}
+	cfg.Capabilities["kv-tokens"] = json.RawMessage(strconv.Itoa(e.KVTokens))
 	return cfg
 }
 
@@ -191,6 +198,15 @@ func (f *fleet) describe(a *app) {
 		c := m.endpoint.Capacity()
 		a.notice("endpoint %s: %s, model %s, context %s, KV cache %s, %d calls at once (%s)", m.endpoint.Name(), m.endpoint.Kind(), m.endpoint.Model(),
 			tokensText(c.ContextTokens), tokensText(c.KVTokens), m.calls, m.callsWhy)
+	}
+}
+
+// tellPriority names the endpoints that are not told how urgent the run's calls are.
+func (f *fleet) tellPriority(a *app, priority int) {
+	for _, m := range f.members {
+		if why := m.endpoint.PriorityUnsent(); priority != 0 && why != "" {
+			a.notice("endpoint %s: --priority %d is not sent: %s; if it has priorities, say so by its capabilities: {priority: high-first}", m.endpoint.Name(), priority, why)
+		}
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"tranche/inference"
 	"tranche/storage"
@@ -27,6 +29,10 @@ func (s *session) recordName(m member) string {
 // settleRecords brings what is known of the endpoints up to date and writes it down, before the first episode.
 func (s *session) settleRecords(ctx context.Context) error {
 	errs := make([]error, len(s.fleet.members))
+	slow := time.AfterFunc(tellProbe, func() {
+		s.a.notice("still asking the endpoints what they can do; with --probe quick a run begins at once")
+	})
+	defer slow.Stop()
 	var all sync.WaitGroup
 	for i, m := range s.fleet.members {
 		all.Go(func() { errs[i] = s.settleRecord(ctx, m) })
@@ -42,12 +48,15 @@ func (s *session) settleRecords(ctx context.Context) error {
 
 func (s *session) settleRecord(ctx context.Context, m member) error {
 	old, another := s.adopt(m)
-	ask := old.Asked
-	if s.set.Probe == probeFull {
-		ask = inference.AllQuestions()
+	o := inference.ProbeOptions{Ask: old.Asked}
+	switch {
+	case s.set.Probe == probeFull:
+		o.Ask = inference.AllQuestions()
+	case s.set.Probe == probeAuto && !s.file.Embedded:
+		o = inference.ProbeOptions{Ask: inference.AllQuestions(), CallTimeout: startProbe, Timeout: startProbe}
 	}
-	if ask = unasked(ask, m.endpoint.Capabilities()); len(ask) > 0 {
-		if _, err := m.endpoint.Probe(ctx, inference.ProbeOptions{Ask: ask}); err != nil {
+	if o.Ask = unasked(o.Ask, m.endpoint.Capabilities()); len(o.Ask) > 0 {
+		if _, err := m.endpoint.Probe(ctx, o); err != nil {
 			return context.Cause(ctx) // the options are sound: only a stop is an error
 		}
 	}
@@ -57,7 +66,17 @@ func (s *session) settleRecord(ctx context.Context, m member) error {
 	return s.writeRecord(m)
 }
 
-const probeFull = "full"
+// Values of --probe that ask more than who it is.
+const (
+	probeFull = "full"
+	probeAuto = "auto"
+)
+
+// startProbe is how long a run waits for what its endpoints can do, where nobody asked for it. What is not known then is found out by the calls.
+const startProbe = 10 * time.Second
+
+// tellProbe is how long that may take without a word.
+const tellProbe = 2 * time.Second
 
 // unasked leaves out the questions that were asked.
 func unasked(ask []inference.Question, c inference.Capabilities) []inference.Question {
@@ -135,9 +154,33 @@ func (s *session) keepEarlier(m member, old inference.Capabilities) error {
 // tellUp says that an endpoint is back and has it looked at. The scheduler calls it and must not wait.
 func (s *session) tellUp(endpoint string) {
 	s.a.notice("endpoint %s answers again", endpoint)
+	s.lookAt(endpoint)
+}
+
+// tellBegan says that an endpoint's engine is another process than before, though no call may have found it away, and has it looked at.
+func (s *session) tellBegan(endpoint string) {
+	s.a.notice("endpoint %s was started anew meanwhile", endpoint)
+	s.lookAt(endpoint)
+}
+
+// lookAt has an endpoint asked who it is. The scheduler calls it and must not wait.
+func (s *session) lookAt(endpoint string) {
 	select {
 	case s.back <- endpoint:
 	default: // so many wait already; the next change will tell
+	}
+}
+
+// keepRecords writes down what the run's calls have taught of its endpoints.
+func (s *session) keepRecords() {
+	for _, m := range s.fleet.members {
+		old, found, err := s.readRecord(m)
+		if now := m.endpoint.Capabilities(); err != nil || !found || reflect.DeepEqual(now.Overflow, old.Overflow) {
+			continue
+		}
+		if err := s.writeRecord(m); err != nil {
+			s.a.notice("warning: %v", err)
+		}
 	}
 }
 

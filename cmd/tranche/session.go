@@ -261,6 +261,7 @@ func (s *session) openFleet(ctx context.Context) (err error) {
 	}
 	if s.fleet, err = openFleet(ctx, s.a, &s.set, answers); err == nil {
 		s.fleet.describe(s.a)
+		s.fleet.tellPriority(s.a, s.set.Priority)
 		s.tellOtherModels()
 	}
 	return err
@@ -440,6 +441,7 @@ func (s *session) play(ctx context.Context) error {
 	s.totals, runErr = scheduler.Run(ctx, line.run)
 	hide()
 	display.Wait()
+	s.keepRecords()
 	sum := books.sum() // before the scheduler is closed
 	sum.Tail = books.earlier.Tail.plus(s.tailSums())
 	s.account = &sum
@@ -544,7 +546,7 @@ func (s *session) samplerConfig() sampler.Config {
 func (s *session) sampling() episode.Sampling {
 	return episode.Sampling{
 		Temperature: s.set.Temperature, TopP: s.set.TopP, TopK: s.set.TopK, MinP: s.set.MinP, Stop: s.set.Stop,
-		Logprobs: s.set.Logprobs, TokenIDs: s.set.TokenIDs, Extra: s.set.ExtraBody,
+		Priority: s.set.Priority, Logprobs: s.set.Logprobs, TokenIDs: s.set.TokenIDs, Extra: s.set.ExtraBody,
 	}
 }
 
@@ -581,6 +583,7 @@ func (s *session) schedulerConfig() scheduler.Config {
 			Retrying:  func(endpoint string, f *episode.Fault) { s.tellLimited(meters[endpoint], f) },
 			Down:      s.tellDown,
 			Up:        s.tellUp,
+			Began:     s.tellBegan,
 		},
 	}
 }

@@ -19,6 +19,7 @@ type answer struct {
 	draw   uint64  // what the logprobs are drawn from
 	past   int     // tokens of the same answer that came in requests before; they are part of the prompt
 	tokens *Tokenizer
+	spread *spread // of its logprobs; nil = made up
 }
 
 // limits are the request's bounds on one answer.
@@ -175,6 +176,9 @@ type alternative struct {
 // logprob makes up the log-probability of the i-th sampled token, never above 0, and of k alternatives, likeliest first;
 // together they are no more than certain.
 func (a *answer) logprob(i, k int) (float64, []alternative) {
+	if a.spread != nil {
+		return a.spread.logprob(a, i, k)
+	}
 	h := mix(a.draw ^ mix(uint64(a.past+i)+0x10c))
 	x := unit(h)
 	own := round6(-0.02 - 2.2*x*x*x*x) // mostly sure, now and then not

@@ -27,7 +27,7 @@ type Config struct {
 	NullBlock bool
 	// NoPrefixCache makes every sequence compute and hold all of its prompt: nothing is found, nothing is shared. Default false.
 	NoPrefixCache bool
-	// Priority lets requests of lower priority value go first and be preempted last. Default false: strictly in order of arrival.
+	// Priority lets requests of lower priority value go first and be preempted last; of the higher, where it speaks SGLang. Default false: strictly in order of arrival.
 	Priority bool
 	// Batching is how sequences are put together. Default Continuous; see there for the kinds that pad, which have no prefix cache.
 	Batching Batching
@@ -73,6 +73,9 @@ type Config struct {
 	OddTokens bool
 	// Calls is the form in which tool calls are written as text where a system message tells of tools. Default WritesNone.
 	Calls WrittenCalls
+	// Logprobs makes logprobs those of one distribution for each place in a context, as it is or at the request's temperature. Default "": they are
+	// made up anew with each draw, and temperature has no part in them.
+	Logprobs LogprobsMode
 	// HideCached leaves prompt_tokens_details out of usage, as vLLM does unless told otherwise. Default false: it is told.
 	HideCached bool
 }
@@ -192,6 +195,7 @@ func (c Config) Validate() error {
 	want(slices.Contains([]Speaks{SpeaksVLLM, SpeaksSGLang, SpeaksLlama}, c.Speaks), "Speaks is %q, must be %s, %s or %s", c.Speaks, SpeaksVLLM, SpeaksSGLang, SpeaksLlama)
 	want(slices.Contains(writtenForms(), c.Calls), "Calls is %q, must be one of %q", c.Calls, writtenForms())
 	want(slices.Contains([]Batching{Continuous, Static, Shaped}, c.Batching), "Batching is %q, must be %s, %s or %s", c.Batching, Continuous, Static, Shaped)
+	want(slices.Contains([]LogprobsMode{"", LogprobsRaw, LogprobsProcessed}, c.Logprobs), "Logprobs is %q, must be %s, %s or nothing", c.Logprobs, LogprobsRaw, LogprobsProcessed)
 	want(rising(c.Shapes), "Shapes is %v, must be at least one length of at least 1 token, rising", c.Shapes)
 	want(c.Speed >= 0, "Speed is %g, must not be negative (0 = no waiting)", c.Speed)
 	want(*c.SolveRate >= 0 && *c.SolveRate <= 1, "SolveRate is %g, must be within 0 … 1", *c.SolveRate)
@@ -205,4 +209,12 @@ func (c Config) Validate() error {
 		want(p.value >= 0, "Step.%s is %g s, must not be negative", p.name, p.value)
 	}
 	return errors.Join(append(errs, c.Faults.validate())...)
+}
+
+// rank is a request's priority as vLLM counts it.
+func (c Config) rank(priority int) int {
+	if c.Speaks == SpeaksSGLang {
+		return -priority
+	}
+	return priority
 }

@@ -119,8 +119,9 @@ func (e *Engine) submit(answers []*answer, k *knobs) *call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range answers {
+		a.spread = e.config.Logprobs.spread(k.Temperature)
 		e.lastID++
-		f := &flow{answer: a, id: e.lastID, salt: hashText(0, k.CacheSalt), rank: k.Priority, call: c}
+		f := &flow{answer: a, id: e.lastID, salt: hashText(0, k.CacheSalt), rank: e.config.rank(k.Priority), call: c}
 		c.flows = append(c.flows, f)
 		e.flows[f.id] = f
 		e.offered = append(e.offered, f)

@@ -63,6 +63,7 @@ type sglangRequest struct {
 		MinNew int    `json:"min_new_tokens"`
 		Seed   *int64 `json:"sampling_seed"`
 	} `json:"sampling_params"`
+	Priority  int  `json:"priority"`
 	Logprob   bool `json:"return_logprob"`
 	PromptIDs bool `json:"return_prompt_token_ids"`
 	Stream    bool `json:"stream"`
@@ -101,7 +102,7 @@ func (e *Engine) sglangGenerate(w http.ResponseWriter, r *http.Request, body []b
 		return unsupported("stream")
 	}
 	k := &req.Params.knobs
-	k.MaxTokens, k.MinTokens, k.Seed = req.Params.MaxNew, req.Params.MinNew, req.Params.Seed
+	k.MaxTokens, k.MinTokens, k.Seed, k.Priority = req.Params.MaxNew, req.Params.MinNew, req.Params.Seed, req.Priority
 	prompt := req.IDs
 	if prompt == nil && req.Text != nil {
 		prompt = e.tokens.Encode(*req.Text)

@@ -268,6 +268,7 @@ func (e *Engine) metrics(w http.ResponseWriter, _ *http.Request) {
 	put("counter", "vllm:request_success_total", ",finished_reason=\"abort\"", s.Aborted)
 	put("gauge", "vllm:cache_config_info", fmt.Sprintf(",block_size=\"%d\",enable_prefix_caching=\"True\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"",
 		e.config.BlockTokens, e.config.allBlocks()*e.config.BlockTokens, e.config.allBlocks()), 1)
+	fmt.Fprintf(&b, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %.2f\n", float64(e.began.UnixMilli())/1e3)
 	e.putWaits(put)
 	put("counter", "tranche_sim:computed_prompt_tokens_total", "", s.ComputedTokens)
 	put("counter", "tranche_sim:steps_total", "", s.Steps)
