@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 package main
 
@@ -6,17 +6,21 @@ import (
 	"fmt"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/ns"
 	trusting "tranche/action/sandbox/plain" // plain is a function here
 )
 
 // sandboxInit makes this process the first one of a sandbox where it was started as that; it returns at once otherwise.
 func sandboxInit() {
+	ns.Init()
 	trusting.Init()
 }
 
 // openExecutor makes a back end by its name.
 func openExecutor(name string) (sandbox.Executor, error) {
 	switch name {
+	case backendNS:
+		return ns.New(ns.Config{})
 	case backendPlain:
 		return trusting.New(trusting.Config{})
 	}

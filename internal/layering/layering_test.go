@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"action":                {"episode", "internal/workpool"},
 	"action/sandbox":        {"episode"},
 	"action/sandbox/tree":   {"action/sandbox"},
+	"action/sandbox/ns":     {"action/sandbox", "action/sandbox/tree"},
 	"action/sandbox/output": {"action/sandbox"},
 	"action/sandbox/plain":  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
 	"reward":                {"episode", "internal/workpool"},
@@ -60,7 +61,7 @@ var owners = map[string][]string{
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
 	"gonum.org/v1/plot":                        {"bench"},
-	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/plain"},
+	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/plain", "action/sandbox/ns", "action/sandbox/sandboxtest"},
 }
 
 // testOnly are modules that tests anywhere may use and shipped code may not.

@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 package sandboxtest
 
@@ -30,7 +30,7 @@ type probe struct {
 // are none of them: they say that the arguments were bad, and better ones might do.
 func refusals() []string {
 	return []string{"EPERM", "EACCES", "ENOSYS", "ENOENT", "ENODEV", "ENXIO", "EROFS", "ESRCH", "SIGSYS", "EAFNOSUPPORT", "ESOCKTNOSUPPORT",
-		"EPROTONOSUPPORT", "EOPNOTSUPP", "ENOTTY", "ENOTDIR"}
+		"EPROTONOSUPPORT", "EOPNOTSUPP", "ENOTTY", "ENOTDIR", "ENODATA"}
 }
 
 func probes() []probe {

@@ -20,7 +20,7 @@ for folder in ["/w", "/tmp", "/dev/shm"] if len(sys.argv) == 1 else ["."]:
 say("/", sorted(os.listdir("/")))
 if len(sys.argv) == 1:
     say("processes", sum(name.isdigit() for name in os.listdir("/proc")))
-    say("mounts", [l.split(" - ")[0].split()[3:6] for l in open("/proc/self/mountinfo").read().splitlines()])
+    say("mounts", sorted(l.split(" - ")[0].split()[3:6] for l in open("/proc/self/mountinfo").read().splitlines()))
     for name in ["shm", "sem", "msg"]:
         say("sysvipc " + name, table("/proc/sysvipc/" + name))
     for name in ["tcp", "udp", "tcp6"]:

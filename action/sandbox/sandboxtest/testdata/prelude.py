@@ -2,7 +2,6 @@
 import ctypes, errno, os, resource, signal, socket, stat, struct, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
-SECRET = os.environ.get("SANDBOXTEST_CANARY", "")
 MiB = 1 << 20
 
 X86 = dict(mount=165, umount2=166, pivot_root=155, chroot=161, ptrace=101, keyctl=250, add_key=248, request_key=249, bpf=321,
@@ -62,6 +61,10 @@ def attempt(what, action, seconds=5):
         answer = signal.Signals(os.WTERMSIG(status)).name
     say(what, answer or "nothing")
 
+
+def write(path, text):
+    handle = os.open(path, os.O_WRONLY)
+    os.write(handle, text)
 
 def forks(action):
     """Makes a child that does action, and returns its number; the error of a refused fork goes to the caller."""

@@ -1,0 +1,32 @@
+package ns
+
+import "strings"
+
+// fixedEnv is what every program gets: the same on every host.
+func fixedEnv() []string {
+	return []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/w", "TMPDIR=/tmp", "USER=sandbox", "LOGNAME=sandbox", "SHELL=/bin/sh", "TERM=dumb",
+		"LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TZ=UTC", "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1",
+		"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1",
+	}
+}
+
+// environment is the fixed one with what a command sets on top: a name appears once.
+func environment(more []string) []string {
+	all := fixedEnv()
+	at := map[string]int{}
+	for i, e := range all {
+		name, _, _ := strings.Cut(e, "=")
+		at[name] = i
+	}
+	for _, e := range more {
+		name, _, _ := strings.Cut(e, "=")
+		if i, ok := at[name]; ok {
+			all[i] = e
+			continue
+		}
+		at[name] = len(all)
+		all = append(all, e)
+	}
+	return all
+}

@@ -1,0 +1,502 @@
+//go:build linux && (amd64 || arm64)
+
+package ns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
+)
+
+// monotonic is the clock that host and slots share, in ns.
+func monotonic() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for this clock
+	return t.Nano()
+}
+
+// start forks a program and tells the host what became of it.
+func (in *inside) start(req *request, fds []int) {
+	std := 3
+	if req.Control {
+		std++
+	}
+	if len(fds) != std+int(req.LaneFDs) {
+		in.done(req.ID, fmt.Errorf("start: %d descriptors came along, not %d", len(fds), std+int(req.LaneFDs)))
+		return
+	}
+	defer func() {
+		for _, fd := range fds[:std] {
+			unix.Close(fd)
+		}
+	}()
+	if req.LaneFDs > 0 {
+		in.lanes[req.Lane] = fds[std:]
+	}
+	l, err := in.launch(req, fds[:std])
+	if err != nil {
+		in.done(req.ID, err)
+		return
+	}
+	if err := in.enterLane(req.Lane, l); err != nil {
+		in.done(req.ID, err)
+		return
+	}
+	p := &program{id: req.ID, lane: req.Lane, background: req.Background}
+	at, err := in.fork(l, p)
+	var failed *launchError
+	switch {
+	case err == nil:
+		in.reply(reply{ID: req.ID, What: saidStarted, At: at})
+	case errors.As(err, &failed) && failed.missing():
+		in.reply(reply{ID: req.ID, What: saidMissing, Errno: uint64(failed.errno), At: at, Text: failed.Error()})
+	default:
+		in.done(req.ID, err)
+	}
+}
+
+// missing reports that the program or its folder is the cause, or that the sandbox has no room for another process.
+func (e *launchError) missing() bool {
+	return e.step == atExec || e.step == atDir || e.step == atClone && (e.errno == unix.EAGAIN || e.errno == unix.ENOMEM)
+}
+
+// fork starts the program. What is reaped meanwhile waits for the lock, so that no end comes before its beginning.
+func (in *inside) fork(l *launch, p *program) (at int64, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	at = monotonic()
+	pid, err := l.start()
+	if pid == 0 {
+		return at, err
+	}
+	if err == nil {
+		p.pid = pid
+		in.runs[pid] = p
+	}
+	in.forks++
+	in.alone = false
+	select {
+	case in.forked <- struct{}{}:
+	default:
+	}
+	return at, err
+}
+
+// launch puts a request into the form that the kernel takes.
+func (in *inside) launch(req *request, fds []int) (*launch, error) {
+	l := &launch{fdsLen: uintptr(len(fds)), guest: guest, filter: &unix.SockFprog{Len: uint16(len(in.filter)), Filter: &in.filter[0]}}
+	for i, fd := range fds {
+		if fd <= highestFD {
+			return nil, fmt.Errorf("start: descriptor %d is in the way", fd)
+		}
+		l.fds[i] = uintptr(fd)
+	}
+	var err error
+	if l.args, err = vector(req.Args); err != nil {
+		return nil, err
+	}
+	if l.env, err = vector(req.Env); err != nil {
+		return nil, err
+	}
+	if l.dir, err = unix.BytePtrFromString(path.Join(workDir, req.Dir)); err != nil {
+		return nil, err
+	}
+	for _, p := range candidates(req.Args[0], req.Env) {
+		b, err := unix.BytePtrFromString(p)
+		if err != nil {
+			return nil, err
+		}
+		l.paths = append(l.paths, b)
+	}
+	l.limits = in.setup.rlimits(req.CPUSeconds)
+	return l, nil
+}
+
+// highestFD is the highest descriptor that a program is given.
+const highestFD = sandbox.ControlFD
+
+func vector(list []string) ([]*byte, error) {
+	all := make([]*byte, len(list)+1)
+	for i, s := range list {
+		b, err := unix.BytePtrFromString(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q has a zero byte", s)
+		}
+		all[i] = b
+	}
+	return all, nil
+}
+
+// candidates are the paths that a program's name may mean.
+func candidates(name string, env []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	var all []string
+	for _, e := range env {
+		if dirs, ok := strings.CutPrefix(e, "PATH="); ok {
+			all = nil // the last one counts
+			for dir := range strings.SplitSeq(dirs, ":") {
+				all = append(all, path.Join(workDir, "/")+"/"+name)
+				if strings.HasPrefix(dir, "/") {
+					all[len(all)-1] = dir + "/" + name
+				}
+			}
+		}
+	}
+	return all
+}
+
+// rlimits are the limits of every process. They bound what no control group counts, and all where there is none.
+func (s setup) rlimits(cpuSeconds uint64) []rlimit {
+	const stack = 8 << 20
+	all := []rlimit{
+		{unix.RLIMIT_CORE, 1, 1}, // not 0: that would still feed a core_pattern that names a program of the host
+		{unix.RLIMIT_NOFILE, uint64(s.OpenFiles), uint64(s.OpenFiles)},
+		{unix.RLIMIT_FSIZE, uint64(s.FileSize), uint64(s.FileSize)},
+		{unix.RLIMIT_NPROC, uint64(s.Processes), uint64(s.Processes)},
+		{unix.RLIMIT_STACK, stack, stack},
+		{unix.RLIMIT_MSGQUEUE, 0, 0},
+		{unix.RLIMIT_NICE, 0, 0},
+		{unix.RLIMIT_RTPRIO, 0, 0},
+	}
+	if s.Memory > 0 {
+		all = append(all, rlimit{unix.RLIMIT_AS, uint64(s.Memory), uint64(s.Memory)})
+	}
+	if cpuSeconds > 0 {
+		all = append(all, rlimit{unix.RLIMIT_CPU, cpuSeconds, cpuSeconds + 1})
+	}
+	return all
+}
+
+// enterLane lets what is forked next begin in a control group: this thread moves there, or the child is cloned into it.
+func (in *inside) enterLane(lane string, l *launch) error {
+	fds := in.lanes[lane]
+	if in.setup.IntoCgroup {
+		l.clone.flags |= unix.CLONE_INTO_CGROUP
+		l.clone.cgroup = uint64(fds[0])
+		return nil
+	}
+	if lane == in.lane {
+		return nil
+	}
+	for _, fd := range fds {
+		if _, err := unix.Pwrite(fd, []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter the control group %s: %w", lane, err)
+		}
+	}
+	in.lane = lane
+	return nil
+}
+
+// signal sends a signal to a program, or to its process group, where it still runs.
+func (in *inside) signal(id uint64, s unix.Signal, group bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for pid, p := range in.runs {
+		if p.id != id {
+			continue
+		}
+		if group {
+			pid = -pid
+		}
+		_ = unix.Kill(pid, s) // ESRCH: it has ended
+	}
+}
+
+// reap waits for every child, and ends a program's run when the program itself has ended.
+func (in *inside) reap() {
+	for {
+		in.mu.Lock()
+		forks := in.forks
+		in.mu.Unlock()
+		pid, ws, ru, err := wait(0)
+		if errors.Is(err, unix.ECHILD) {
+			in.nobodyLeft(forks)
+			<-in.forked
+			continue
+		}
+		if err == nil {
+			in.ended(pid, ws, ru)
+		}
+	}
+}
+
+func (in *inside) nobodyLeft(forks int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.forks == forks { // else a child came after the wait
+		in.alone = true
+		in.gone.Broadcast()
+	}
+}
+
+func wait(options int) (pid int, ws unix.WaitStatus, ru unix.Rusage, err error) {
+	for {
+		pid, err = unix.Wait4(-1, &ws, options|unix.WALL, &ru)
+		if !errors.Is(err, unix.EINTR) {
+			return pid, ws, ru, err
+		}
+	}
+}
+
+// ended accounts for a process that was reaped. Where it was a program, its run ends: the rest of it is killed first.
+func (in *inside) ended(pid int, ws unix.WaitStatus, ru unix.Rusage) {
+	in.mu.Lock()
+	p := in.runs[pid]
+	in.account(p, &ru)
+	if p == nil {
+		in.mu.Unlock()
+		return
+	}
+	at := monotonic()
+	delete(in.runs, pid)
+	sole := len(in.runs) == 0 && in.left == 0
+	if p.background {
+		in.left++
+	}
+	in.mu.Unlock()
+	left := 0
+	switch {
+	case p.background:
+	case sole:
+		left = in.sweep(p)
+	default:
+		left = in.sweepLane(p)
+	}
+	in.reply(reply{ID: p.id, What: saidEnded, At: at, Wait: uint64(ws), CPU: p.cpu, Peak: p.peak, Left: uint64(left)})
+}
+
+// account adds what a reaped process used to its program's account, or, where it is not known whose it was, to the only one there is.
+// The lock is held.
+func (in *inside) account(p *program, ru *unix.Rusage) {
+	used := ru.Utime.Nano() + ru.Stime.Nano()
+	in.reaped += used
+	if p == nil && len(in.runs) == 1 {
+		for _, only := range in.runs {
+			p = only
+		}
+	}
+	if p != nil {
+		p.cpu += used
+		p.peak = max(p.peak, ru.Maxrss<<10)
+	}
+}
+
+// sweep kills all that is left in the slot and reaps it. What had ended by itself before is not counted.
+func (in *inside) sweep(p *program) int {
+	for {
+		pid, _, ru, err := wait(unix.WNOHANG)
+		if err != nil || pid == 0 {
+			break
+		}
+		in.accountTo(p, &ru)
+	}
+	if err := unix.Kill(-1, unix.SIGKILL); err != nil {
+		return 0 // ESRCH: nobody is left
+	}
+	left := 0
+	for {
+		_, _, ru, err := wait(0)
+		if err != nil {
+			return left
+		}
+		in.accountTo(p, &ru)
+		left++
+	}
+}
+
+func (in *inside) accountTo(p *program, ru *unix.Rusage) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.account(p, ru)
+}
+
+// sweepLane kills what one program left behind while others go on. A killed process keeps its place among the permitted ones until it
+// is reaped, and nothing is reaped meanwhile but by parents, so a program that forks without end runs out of places.
+func (in *inside) sweepLane(p *program) int {
+	killed := map[int]bool{}
+	for range 1000 {
+		found := false
+		for _, q := range in.members(p) {
+			found = true
+			killed[q] = true
+			_ = unix.Kill(q, unix.SIGKILL)
+		}
+		if !found {
+			break
+		}
+	}
+	in.reapAmong(killed)
+	return len(killed)
+}
+
+// reapAmong reaps those of the killed processes that are children by now; the others come to reap, by and by.
+func (in *inside) reapAmong(killed map[int]bool) {
+	for pid := range killed {
+		var ws unix.WaitStatus
+		var ru unix.Rusage
+		if got, err := unix.Wait4(pid, &ws, unix.WALL, &ru); err == nil && got == pid {
+			in.accountTo(nil, &ru)
+		}
+	}
+}
+
+// members are the living processes that a program has left. With a control group of its own they are those in it. Without, they
+// are all that descend from no program that still runs: whatever the program started is among them, for nothing can become a
+// descendant of another program; so are the daemons of others.
+func (in *inside) members(p *program) []int {
+	list := processes()
+	if p.lane != "" {
+		var all []int
+		for _, q := range list {
+			if q.alive && inLane(q.pid, p.lane) {
+				all = append(all, q.pid)
+			}
+		}
+		return all
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	parent := map[int]int{}
+	for _, q := range list {
+		parent[q.pid] = q.parent
+	}
+	var all []int
+	for _, q := range list {
+		at, steps := q.pid, 0
+		for at > 1 && in.runs[at] == nil && steps < len(list) {
+			at = parent[at]
+			steps++
+		}
+		if q.alive && in.runs[at] == nil {
+			all = append(all, q.pid)
+		}
+	}
+	return all
+}
+
+func inLane(pid int, lane string) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return false
+	}
+	own := ownGroups(string(text))
+	for _, c := range []string{"pids", ""} { // in version 1 a lane has no memory group of its own
+		if strings.HasSuffix(own[c], "/"+lane) {
+			return true
+		}
+	}
+	return false
+}
+
+// listed is one line of the process table.
+type listed struct {
+	pid, parent int
+	alive       bool
+	ticks       int64 // of CPU time, with that of the children it waited for
+}
+
+func processes() []listed {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	var all []listed
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid <= 1 {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue
+		}
+		if p, ok := parseStat(pid, string(text)); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// parseStat reads a line of /proc/PID/stat. The name in it may hold anything, so fields are counted from the last bracket.
+func parseStat(pid int, text string) (listed, bool) {
+	end := strings.LastIndexByte(text, ')')
+	if end < 0 {
+		return listed{}, false
+	}
+	f := strings.Fields(text[end+1:])
+	const state, parent, utime, cstime = 0, 1, 11, 14
+	if len(f) <= cstime {
+		return listed{}, false
+	}
+	p := listed{pid: pid, alive: f[state] != "Z" && f[state] != "X"}
+	var err error
+	if p.parent, err = strconv.Atoi(f[parent]); err != nil {
+		return listed{}, false
+	}
+	for _, s := range f[utime : cstime+1] {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return listed{}, false
+		}
+		p.ticks += n
+	}
+	return p, true
+}
+
+// usage is the CPU time of all that ran since the last reset, in ns.
+func (in *inside) usage() int64 {
+	const tick = 1e9 / 100 // USER_HZ is 100 everywhere
+	var sum int64
+	for _, p := range processes() {
+		sum += p.ticks * tick
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return sum + in.reaped
+}
+
+// reset kills all and makes the folders as they were.
+func (in *inside) reset() error {
+	in.mu.Lock()
+	_ = unix.Kill(-1, unix.SIGKILL) // ESRCH: nobody is there
+	for !in.alone {
+		in.gone.Wait()
+	}
+	in.left, in.reaped = 0, 0
+	in.mu.Unlock()
+	if err := noSharedMemory(); err != nil {
+		return err
+	}
+	return in.wipe()
+}
+
+// noSharedMemory fails where System V objects are left, which outlive processes.
+func noSharedMemory() error {
+	var info [16]uint64
+	for _, c := range []struct {
+		name           string
+		call, op, used uintptr // used: index of the count of objects, in 32-bit words
+	}{{"shared memory", unix.SYS_SHMCTL, 14, 0}, {"semaphores", unix.SYS_SEMCTL, 19, 7}, {"message queues", unix.SYS_MSGCTL, 12, 0}} {
+		if n, err := countObjects(c.call, c.op, c.used, &info); err != nil || n > 0 {
+			return fmt.Errorf("%d System V objects (%s) are left: %w", n, c.name, errors.Join(err, errDirty))
+		}
+	}
+	return nil
+}
+
+var errDirty = syscall.ENOTEMPTY

@@ -1,0 +1,135 @@
+//go:build linux && (amd64 || arm64)
+
+package ns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"tranche/action/sandbox"
+)
+
+// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running a program.
+func (e *Executor) probe() {
+	e.can = sandbox.Capabilities{Backend: backend, Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
+	if os.Geteuid() == 0 {
+		ids, err := identities(e.config)
+		if err != nil {
+			e.nothing(err)
+			return
+		}
+		e.ids = &ids
+	}
+	if err := e.ownProgram(); err != nil {
+		e.nothing(err)
+		return
+	}
+	var tried []error
+	for _, t := range e.tiers() {
+		made, err := t.make()
+		if err == nil {
+			err = e.try(made)
+		}
+		if err == nil {
+			e.tier = made
+			e.promise(tried)
+			return
+		}
+		tried = append(tried, fmt.Errorf("%s: %w", t.name, err))
+	}
+	e.nothing(errors.Join(tried...))
+}
+
+// candidate is a tier that may work.
+type candidate struct {
+	name sandbox.Tier
+	make func() (*tier, error)
+}
+
+func (e *Executor) tiers() []candidate {
+	all := []candidate{
+		{sandbox.TierCgroup2, func() (*tier, error) { return tier2(e.config.Cgroup) }},
+		{sandbox.TierCgroup1, tier1},
+		{sandbox.TierRlimit, func() (*tier, error) { return &tier{name: sandbox.TierRlimit}, nil }},
+	}
+	for _, c := range all {
+		if c.name == e.config.Tier {
+			return []candidate{c}
+		}
+	}
+	return all
+}
+
+// try runs a program in a slot of a tier. The slot is kept: the first Open may want it.
+func (e *Executor) try(t *tier) error {
+	const patience = 30 * time.Second
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	limits, err := limitsOf(sandbox.Limits{})
+	if err != nil {
+		return err
+	}
+	spec := sandbox.Spec{Limits: limits}
+	s, err := e.build(ctx, spec, t)
+	if err == nil {
+		before := e.tier
+		e.tier = t
+		if err = e.tryRun(ctx, s, spec); err != nil {
+			e.tier = before
+		}
+	}
+	if err != nil && t.remove != nil {
+		t.remove()
+	}
+	return err
+}
+
+func (e *Executor) tryRun(ctx context.Context, s *slot, spec sandbox.Spec) error {
+	b := newBox(e, s, spec)
+	b.unlisted = true
+	p, err := b.Start(ctx, sandbox.Cmd{Args: []string{"true"}})
+	if err == nil {
+		var res sandbox.Result
+		if res, err = p.Wait(ctx); err == nil && res.Status != sandbox.StatusOK {
+			err = fmt.Errorf("the program `true` ended with %s", res.Status)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, e.discard(s))
+	}
+	return b.Close()
+}
+
+// nothing says that no sandbox can be opened, and why.
+func (e *Executor) nothing(err error) {
+	e.broken = fmt.Errorf("sandbox %s does not work on this host: %w", backend, err)
+	for _, p := range promises() {
+		e.can.Promises[p], e.can.Why[p] = sandbox.Absent, oneLine(err)
+	}
+}
+
+// promise says what the tier in force holds; tried are the stronger ones that do not work.
+func (e *Executor) promise(tried []error) {
+	e.can.Tier = e.tier.name
+	for _, p := range promises() {
+		e.can.Promises[p] = sandbox.Enforced
+	}
+	if e.tier.group != nil {
+		return
+	}
+	why := "no control group can be made"
+	if len(tried) > 0 {
+		why += " (" + oneLine(errors.Join(tried...)) + ")"
+	}
+	if e.config.Tier == sandbox.TierRlimit {
+		why = "the tier without control groups was asked for"
+	}
+	help := "; run as root, or in a group that is delegated: systemd-run --user --scope -p Delegate=yes"
+	e.can.Promises[sandbox.PromiseMemory] = sandbox.BestEffort
+	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together: " + why + help
+	e.can.Promises[sandbox.PromiseCPU] = sandbox.BestEffort
+	e.can.Why[sandbox.PromiseCPU] = "the time of children that nobody waits for is seen only while they run: " + why + help
+}

@@ -1,0 +1,365 @@
+//go:build linux && (amd64 || arm64)
+
+package ns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
+)
+
+// slot is the host's side of one prepared sandbox.
+type slot struct {
+	class    string // equal specs have equal classes
+	number   int
+	guest    int // host id of its programs; -1 = ours
+	limits   sandbox.Limits
+	group    group // nil in the tier without control groups
+	patience time.Duration
+	runs     int // programs so far
+	lanes    map[int]string
+	dirty    error // why it cannot be used again
+
+	process *os.Process
+	said    *os.File // what the init wrote before it died
+	sock    *os.File
+	raw     syscall.RawConn
+	dead    chan struct{} // closed when the init is gone and waited for
+
+	mu      sync.Mutex // guards what follows
+	next    uint64
+	waiting map[uint64]chan reply
+}
+
+// silentError says that the init of a slot is dead or does not answer.
+type silentError struct{ what string }
+
+func (e *silentError) Error() string { return "the sandbox's init " + e.what }
+
+// starter starts the inits of all slots, on a thread of its own: the kernel ends a child whose parent's thread ends, and threads of
+// others come and go.
+type starter struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newStarter() *starter {
+	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread()
+		defer close(s.done)
+		for job := range s.jobs {
+			job()
+		}
+	}()
+	return s
+}
+
+// do runs a job on the thread.
+func (s *starter) do(job func()) {
+	done := make(chan struct{})
+	s.jobs <- func() {
+		defer close(done)
+		job()
+	}
+	<-done
+}
+
+func (s *starter) stop() {
+	close(s.jobs)
+	<-s.done
+}
+
+// identity is whom the processes of a slot are on the host.
+type identity struct {
+	own           bool // ids of their own; else all are the user we are
+	init, program int
+}
+
+// namespaces are those of a slot. Without its own network it has the host's.
+func namespaces(net bool) uintptr {
+	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)
+	if !net {
+		flags |= unix.CLONE_NEWNET
+	}
+	return flags
+}
+
+// attributes are how an init is started. With ids of its own it is 0 in its namespace and its programs are guest. Else there is one
+// id, so the init is guest too, and what makes it more than its programs are capabilities that it keeps over the exec.
+func (id identity) attributes(net bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: namespaces(net), Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if id.own {
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: id.init, Size: 1}, {ContainerID: guest, HostID: id.program, Size: 1}}
+		a.GidMappings = a.UidMappings
+		a.GidMappingsEnableSetgroups = true // so that our groups can be dropped
+		a.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+		return a
+	}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: guest, HostID: os.Geteuid(), Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: guest, HostID: os.Getegid(), Size: 1}}
+	a.Credential = &syscall.Credential{Uid: guest, Gid: guest, NoSetGroups: true}
+	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE}
+	return a
+}
+
+// initEnv is all the environment that an init has: one processor is enough for it, and it should stay small.
+func initEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=50"} }
+
+// startInit starts the process and returns our end of its socket.
+func (s *slot) startInit(st *starter, program string, id identity, net bool) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a socket: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "socket")
+	defer theirs.Close()
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		return err
+	}
+	s.sock = os.NewFile(uintptr(fds[0]), "sandbox")
+	if s.raw, err = s.sock.SyscallConn(); err != nil {
+		return err
+	}
+	if s.said, err = memoryFile("init"); err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	st.do(func() {
+		s.process, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{
+			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: id.attributes(net),
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("start an init in new namespaces: %w", err)
+	}
+	go s.listen()
+	return nil
+}
+
+// memoryFile makes a file in memory.
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// listen passes replies on until the init is gone, then waits for it.
+func (s *slot) listen() {
+	defer close(s.dead)
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := s.sock.Read(buf)
+		if err != nil || n == 0 {
+			break
+		}
+		var r reply
+		if err := decode(buf[:n], &r); err != nil {
+			break // it is not ours any more
+		}
+		s.pass(r)
+	}
+	_ = s.process.Kill() // it is gone, or does not do what it should
+	_, _ = s.process.Wait()
+}
+
+// pass hands a reply to who waits for it. What nobody waits for any more is dropped.
+func (s *slot) pass(r reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.waiting[r.ID]; c != nil {
+		select {
+		case c <- r:
+		default: // more replies than a request has: not from our init
+		}
+	}
+}
+
+// expect makes a channel for the replies of one request; drop ends that.
+func (s *slot) expect() (uint64, chan reply) {
+	const replies = 2 // a program starts, and ends
+	c := make(chan reply, replies)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next++
+	s.waiting[s.next] = c
+	return s.next, c
+}
+
+func (s *slot) drop(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, id)
+}
+
+// post sends a request with descriptors, which stay the caller's.
+func (s *slot) post(req *request, fds ...*os.File) error {
+	body := encode(req)
+	frame := append([]byte{frameInline}, body...)
+	if len(frame) > frameBytes {
+		f, err := memoryFile("request")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, err := f.Write(body); err != nil {
+			return fmt.Errorf("write a request: %w", err)
+		}
+		frame, fds = []byte{frameFile}, append(fds, f)
+	}
+	numbers := make([]int, len(fds))
+	for i, f := range fds {
+		numbers[i] = fileFD(f)
+	}
+	var oob []byte
+	if len(numbers) > 0 {
+		oob = unix.UnixRights(numbers...)
+	}
+	var sendErr error
+	err := s.raw.Write(func(fd uintptr) bool {
+		_, sendErr = unix.SendmsgN(int(fd), frame, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		return !errors.Is(sendErr, unix.EAGAIN)
+	})
+	runtime.KeepAlive(fds)
+	if err := errors.Join(err, sendErr); err != nil {
+		return s.lost(fmt.Errorf("cannot be reached: %w", err))
+	}
+	return nil
+}
+
+// fileFD is a file's descriptor, without making it blocking as os.File.Fd once did.
+func fileFD(f *os.File) int {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	n := -1
+	_ = raw.Control(func(fd uintptr) { n = int(fd) }) // an error: it is closed, and -1 is refused
+	return n
+}
+
+// ask sends a request and waits for its reply.
+func (s *slot) ask(ctx context.Context, req *request, fds ...*os.File) (reply, error) {
+	id, c := s.expect()
+	defer s.drop(id)
+	req.ID = id
+	if err := s.post(req, fds...); err != nil {
+		return reply{}, err
+	}
+	timer := time.NewTimer(s.patienceFor(req.Op))
+	defer timer.Stop()
+	select {
+	case r := <-c:
+		return r, r.err()
+	case <-s.dead:
+		return reply{}, s.lost(errors.New("has died"))
+	case <-ctx.Done():
+		s.kill() // what it is doing cannot be stopped otherwise
+		return reply{}, ctx.Err()
+	case <-timer.C:
+		s.kill()
+		return reply{}, s.lost(fmt.Errorf("did not answer within %v", s.patienceFor(req.Op)))
+	}
+}
+
+// patienceFor is longer where there is work that takes time.
+func (s *slot) patienceFor(o op) time.Duration {
+	switch o {
+	case opPut, opGet, opSnapshot, opRestore:
+		return 10 * s.patience
+	case opSetup, opReset:
+		return 3 * s.patience
+	}
+	return s.patience
+}
+
+// err is the error that a reply stands for.
+func (r *reply) err() error {
+	switch r.What {
+	case saidFailed:
+		return &failedError{r.Text, syscall.Errno(r.Errno)}
+	case saidFile:
+		return r.fault()
+	}
+	return nil
+}
+
+// failedError is what the init could not do.
+type failedError struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (e *failedError) Error() string { return "in the sandbox: " + e.text }
+func (e *failedError) Unwrap() error { return e.errno }
+
+// lost says what became of the init, with its last words.
+func (s *slot) lost(err error) error {
+	said := &silentError{what: err.Error()}
+	if s.said != nil {
+		buf := make([]byte, 2000)
+		if n, _ := s.said.ReadAt(buf, 0); n > 0 {
+			said.what += ": " + strings.TrimSpace(string(buf[:n]))
+		}
+	}
+	return said
+}
+
+// kill ends the init, and with it everything in the slot.
+func (s *slot) kill() { _ = s.process.Kill() } // an error: it has ended
+
+// destroy ends the slot and waits until nothing of it is left.
+func (s *slot) destroy() error {
+	if s.process != nil {
+		s.kill()
+		<-s.dead
+	}
+	closeAll([]*os.File{s.sock, s.said})
+	if s.group != nil {
+		return s.group.remove()
+	}
+	return nil
+}
+
+// alive reports that the init is there.
+func (s *slot) alive() bool {
+	select {
+	case <-s.dead:
+		return false
+	default:
+		return true
+	}
+}
+
+// lane returns the name of a lane, and its descriptors the first time. Without control groups there is neither.
+func (s *slot) lane(k int) (string, []*os.File, error) {
+	if s.group == nil {
+		return "", nil, nil
+	}
+	if name, ok := s.lanes[k]; ok {
+		return name, nil, nil
+	}
+	name, fds, err := s.group.lane(k)
+	if err != nil {
+		return "", nil, fmt.Errorf("make a control group: %w", err)
+	}
+	s.lanes[k] = name
+	return name, fds, nil
+}
