@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"action":                {"episode", "internal/workpool"},
 	"action/sandbox":        {"episode"},
 	"action/sandbox/tree":   {"action/sandbox"},
-	"action/sandbox/ns":     {"action/sandbox", "action/sandbox/tree"},
+	"action/sandbox/ns":     {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
 	"action/sandbox/output": {"action/sandbox"},
 	"action/sandbox/plain":  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
 	"reward":                {"episode", "internal/workpool"},

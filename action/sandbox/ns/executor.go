@@ -32,7 +32,6 @@ type Executor struct {
 	can     sandbox.Capabilities
 	broken  error         // why no sandbox can be opened here
 	room    chan struct{} // holds an entry for every open sandbox
-	buffers *sync.Pool
 
 	mu      sync.Mutex // guards what follows
 	idle    []*slot    // the one used last at the end
@@ -45,14 +44,17 @@ type Executor struct {
 var errClosed = errors.New("the sandbox executor is closed")
 
 // New makes an executor and finds out, by making a slot and running a program, what this host can hold. The error is a fault of the
-// configuration; what the host lacks is in Capabilities, and in the error of Open.
+// configuration, of which a tier that this host lacks is one; what else it lacks is in Capabilities, and in the error of Open.
 func New(config Config) (*Executor, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", backend, err)
 	}
 	config = config.withDefaults()
-	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, config.MaxOpen), buffers: newBuffers(), open: map[*box]bool{}}
+	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, config.MaxOpen), open: map[*box]bool{}}
 	e.probe()
+	if config.Tier != "" && e.broken != nil {
+		return nil, errors.Join(e.broken, e.Close())
+	}
 	return e, nil
 }
 

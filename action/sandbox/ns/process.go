@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/output"
 )
 
 // process is a program that was started. Its goroutine (watch) enforces what takes time, and ends with the program.
@@ -27,8 +28,8 @@ type process struct {
 	id      uint64
 	lane    int
 	replies chan reply
-	stdout  *stream
-	stderr  *stream
+	stdout  *output.Pump // nil where the program was refused
+	stderr  *output.Pump
 	control *os.File
 	quiet   sync.Once // streams are stopped
 
@@ -141,19 +142,17 @@ func (p *process) pipes() (theirs []*os.File, err error) {
 		return nil, err
 	}
 	theirs = append(theirs, in)
-	keep := p.cmd.Keep
-	if keep == 0 {
-		keep = sandbox.DefaultKeep
-	}
-	to := [2]io.Writer{p.cmd.Stdout, p.cmd.Stderr}
-	for i, s := range []**stream{&p.stdout, &p.stderr} {
-		r, w, err := p.pipe()
-		if err != nil {
-			return theirs, err
+	for _, s := range []struct {
+		pump **output.Pump
+		to   io.Writer
+	}{{&p.stdout, p.cmd.Stdout}, {&p.stderr, p.cmd.Stderr}} {
+		var w *os.File
+		if *s.pump, w, err = output.Stream(s.to, p.cmd.Keep, p.wrote); err != nil {
+			return theirs, fmt.Errorf("make a pipe: %w", err)
 		}
 		theirs = append(theirs, w)
-		if *s, err = newStream(r, to[i], keep, p.box.exec.buffers, p.wrote); err != nil {
-			return theirs, errors.Join(err, r.Close())
+		if err := p.slot.own(w); err != nil {
+			return theirs, err
 		}
 	}
 	if !p.cmd.Control {
@@ -167,24 +166,6 @@ func (p *process) pipes() (theirs []*os.File, err error) {
 	err = unix.SetNonblock(fds[0], true)
 	p.control = os.NewFile(uintptr(fds[0]), "control")
 	return theirs, err
-}
-
-// pipe makes a pipe whose reading end does not block, and which the program may open again by way of /dev/stdout.
-func (p *process) pipe() (r, w *os.File, err error) {
-	fds := make([]int, 2)
-	if err := unix.Pipe2(fds, unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
-	}
-	err = unix.SetNonblock(fds[0], true)
-	if p.slot.guest >= 0 && err == nil {
-		err = unix.Fchown(fds[1], p.slot.guest, p.slot.guest)
-	}
-	r, w = os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output")
-	if err != nil {
-		closeAll([]*os.File{r, w})
-		return nil, nil, fmt.Errorf("prepare a pipe: %w", err)
-	}
-	return r, w, nil
 }
 
 // stdin is the program's input: what fits into a pipe is put there at once, more is a file in memory. Nobody has to write it later.
@@ -202,11 +183,7 @@ func (p *process) stdin() (*os.File, error) {
 	}
 	r := os.NewFile(uintptr(fds[0]), "input")
 	_, err := unix.Write(fds[1], p.cmd.Stdin)
-	err = errors.Join(err, unix.Close(fds[1]), unix.SetNonblock(fds[0], false))
-	if p.slot.guest >= 0 && err == nil {
-		err = unix.Fchown(fds[0], p.slot.guest, p.slot.guest)
-	}
-	if err != nil {
+	if err := errors.Join(err, unix.Close(fds[1]), unix.SetNonblock(fds[0], false), p.slot.own(r)); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare a pipe: %w", err), r.Close())
 	}
 	return r, nil
@@ -389,7 +366,7 @@ func (p *process) Take() (stdout, stderr sandbox.Output) {
 	if p.stdout == nil { // refused
 		return stdout, stderr
 	}
-	return p.stdout.take(), p.stderr.take()
+	return p.stdout.Take(), p.stderr.Take()
 }
 
 // Usage is what was used so far.
@@ -436,8 +413,7 @@ func (p *process) Wait(ctx context.Context) (sandbox.Result, error) {
 		return sandbox.Result{}, fmt.Errorf("run %q in a sandbox: %w", p.cmd.Args[0], p.err)
 	}
 	res := p.facts.result()
-	res.Stdout, res.Stderr = p.Take()
-	if !p.cmd.Background {
+	if res.Stdout, res.Stderr = p.Take(); !p.cmd.Background {
 		p.silence()
 	}
 	res.Queue, res.Wall, res.Usage, res.LeftBehind = p.queue, p.wall, p.usage, p.left
@@ -451,9 +427,9 @@ func (p *process) Wait(ctx context.Context) (sandbox.Result, error) {
 // silence ends the reading of output.
 func (p *process) silence() {
 	p.quiet.Do(func() {
-		for _, s := range []*stream{p.stdout, p.stderr} {
+		for _, s := range []*output.Pump{p.stdout, p.stderr} {
 			if s != nil {
-				s.stop()
+				s.Close() // what was not taken is not wanted
 			}
 		}
 	})
