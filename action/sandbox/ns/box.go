@@ -156,14 +156,37 @@ func (b *box) Snapshot(ctx context.Context) (*sandbox.Snapshot, error) {
 	return &sandbox.Snapshot{Tar: data, Digest: hex.EncodeToString(sum[:])}, nil
 }
 
-// Reset makes the sandbox as it was at Open.
+// Reset makes the sandbox as it was at Open. A slot that cannot be cleaned, whatever a program did to it, is replaced.
 func (b *box) Reset(ctx context.Context) error {
-	if _, err := b.ask(ctx, &request{Op: opReset}); err != nil {
-		b.slot.dirty = err
+	_, err := b.ask(ctx, &request{Op: opReset})
+	if errors.Is(err, errBoxClosed) {
+		return err
+	}
+	if err != nil {
+		err = b.replace(ctx, err)
+	} else {
+		b.letGo()
+	}
+	if err != nil {
 		return fmt.Errorf("reset a sandbox: %w", err)
 	}
-	b.letGo()
 	return nil
+}
+
+// replace ends the slot, for a cause, and takes another.
+func (b *box) replace(ctx context.Context, cause error) error {
+	old := b.slot
+	old.dirty = cause
+	old.kill()
+	b.letGo()
+	fresh, err := b.exec.take(ctx, b.spec)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	b.mu.Lock()
+	b.slot = fresh
+	b.mu.Unlock()
+	return b.exec.discard(old)
 }
 
 // letGo forgets programs that a reset has killed, once they are over.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -123,18 +122,4 @@ func (t volatile) clean() bool {
 	}
 	names, err := unix.Listxattr(t.path, nil)
 	return err == nil && names == 0 && fs.Files-fs.Ffree == 1 && fs.Blocks == fs.Bfree && st.Mode&0o7777 == t.mode
-}
-
-// countObjects asks for the number of System V objects of one kind.
-func countObjects(call, op, at uintptr, info *[16]uint64) (uint32, error) {
-	var errno unix.Errno
-	if call == unix.SYS_SEMCTL { // which has one argument more
-		_, _, errno = unix.Syscall6(call, 0, 0, op, uintptr(unsafe.Pointer(info)), 0, 0)
-	} else {
-		_, _, errno = unix.Syscall6(call, 0, op, uintptr(unsafe.Pointer(info)), 0, 0, 0)
-	}
-	if errno != 0 {
-		return 0, errno
-	}
-	return (*[32]uint32)(unsafe.Pointer(info))[at], nil
 }

@@ -311,8 +311,8 @@ func (r *root) limit(s setup) (err error) {
 	if err := unix.Sethostname([]byte(hostName)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
-	const least = 301 // the kernel takes no less
-	pids := max(least, filterLowestPid+4*s.Pids)
+	const reserved = 300 // once ids have gone round, the kernel gives none below
+	pids := reserved + 4*s.Pids
 	for _, v := range []struct {
 		name  string
 		value int64

@@ -9,7 +9,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -479,24 +478,8 @@ func (in *inside) reset() error {
 	}
 	in.left, in.reaped = 0, 0
 	in.mu.Unlock()
-	if err := noSharedMemory(); err != nil {
+	if err := removeObjects(); err != nil {
 		return err
 	}
 	return in.wipe()
 }
-
-// noSharedMemory fails where System V objects are left, which outlive processes.
-func noSharedMemory() error {
-	var info [16]uint64
-	for _, c := range []struct {
-		name           string
-		call, op, used uintptr // used: index of the count of objects, in 32-bit words
-	}{{"shared memory", unix.SYS_SHMCTL, 14, 0}, {"semaphores", unix.SYS_SEMCTL, 19, 7}, {"message queues", unix.SYS_MSGCTL, 12, 0}} {
-		if n, err := countObjects(c.call, c.op, c.used, &info); err != nil || n > 0 {
-			return fmt.Errorf("%d System V objects (%s) are left: %w", n, c.name, errors.Join(err, errDirty))
-		}
-	}
-	return nil
-}
-
-var errDirty = syscall.ENOTEMPTY

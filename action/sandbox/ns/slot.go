@@ -114,7 +114,9 @@ func (id identity) attributes(net bool) *syscall.SysProcAttr {
 }
 
 // initEnv is all the environment that an init has: one processor is enough for it, and it should stay small.
-func initEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=50"} }
+func initEnv() []string {
+	return []string{"GOMAXPROCS=1", "GOGC=20", "GODEBUG=memprofilerate=0,madvdontneed=1"}
+}
 
 // startInit starts the process and returns our end of its socket.
 func (s *slot) startInit(st *starter, program string, id identity, net bool) error {

@@ -1,0 +1,367 @@
+//go:build linux && (amd64 || arm64)
+
+package ns
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tranche/action/sandbox"
+)
+
+func TestFilesGoInAndOut(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	ctx := t.Context()
+	big := bytes.Repeat([]byte{1, 2, 3}, mib)
+	if err := b.Put(ctx, sandbox.File{Path: "a/b.py", Data: []byte("print(open('big','rb').read()[:3])")}, sandbox.File{Path: "big", Data: big, Mode: 0o600}); err != nil {
+		t.Fatal(err)
+	}
+	if res := run(t, b, sandbox.Cmd{Args: []string{"python3", "a/b.py"}}); string(res.Stdout.Head) != "b'\\x01\\x02\\x03'\n" {
+		t.Errorf("%+v", res)
+	}
+	if res := run(t, b, sandbox.Cmd{Args: sh("echo more >>a/b.py && ln -s /etc/passwd link && mkfifo pipe && chmod 0 big && ls -l a"), Dir: ""}); res.Status != sandbox.StatusOK {
+		t.Errorf("%+v", res)
+	}
+	if f, err := b.Get(ctx, "a/b.py", mib); err != nil || !strings.HasSuffix(string(f.Data), "more\n") || f.Mode != 0o644 {
+		t.Errorf("%q, %o, %v", f.Data, f.Mode, err)
+	}
+	var escape *sandbox.EscapeError
+	var large *sandbox.TooLargeError
+	var path *sandbox.PathError
+	for _, c := range []struct {
+		name string
+		err  error
+		as   any
+	}{
+		{"up", second(b.Get(ctx, "../etc/passwd", mib)), &escape},
+		{"link", second(b.Get(ctx, "link", mib)), &escape},
+		{"pipe", second(b.Get(ctx, "pipe", mib)), &path},
+		{"large", second(b.Get(ctx, "a/b.py", 3)), &large},
+		{"put up", b.Put(ctx, sandbox.File{Path: "../x"}), &escape},
+		{"put through a link", b.Put(ctx, sandbox.File{Path: "link/x"}), &escape},
+		{"put a large one", b.Put(ctx, sandbox.File{Path: "x", Data: make([]byte, 9*mib)}), &large},
+	} {
+		if !errors.As(c.err, c.as) {
+			t.Errorf("%s: %v", c.name, c.err)
+		}
+	}
+	if _, err := b.Get(ctx, "nothing", mib); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	var full *sandbox.FullError
+	var err error
+	for i := range 4 {
+		err = errors.Join(err, b.Put(ctx, sandbox.File{Path: fmt.Sprint("full", i), Data: make([]byte, 8*mib)}))
+	}
+	if !errors.As(err, &full) {
+		t.Errorf("a full sandbox: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestSnapshotBranches(t *testing.T) {
+	e := newExecutor(t, Config{})
+	a, b := open(t, e, spec()), open(t, e, spec())
+	ctx := t.Context()
+	run(t, a, sandbox.Cmd{Args: sh("mkdir -p d/e; echo one >d/e/f; ln -s f d/e/l; echo two >/tmp/t; chmod 700 d")})
+	s, err := a.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, a, sandbox.Cmd{Args: sh("rm -rf d; echo other >g")})
+	for _, to := range []sandbox.Sandbox{b, a} {
+		if err := to.Restore(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		res := run(t, to, sandbox.Cmd{Args: sh("cat d/e/l /tmp/t; ls")})
+		if string(res.Stdout.Head) != "one\ntwo\nd\n" {
+			t.Errorf("%q %q", res.Stdout.Head, res.Stderr.Head)
+		}
+		again, err := to.Snapshot(ctx)
+		if err != nil || again.Digest != s.Digest {
+			t.Errorf("digest %v, %v, want %s", again, err, s.Digest)
+		}
+	}
+}
+
+// TestNextRunIsClean leaves all kinds of things behind, and looks for them after a reset and in the next sandbox of the slot.
+func TestNextRunIsClean(t *testing.T) {
+	e := newExecutor(t, Config{})
+	b := open(t, e, spec())
+	look := sandbox.Cmd{Args: sh("find /w /tmp /dev/shm; stat -c '%a %u' /w /tmp /dev/shm; cat /proc/sysvipc/*; id -G; ulimit -n")}
+	clean := run(t, b, look)
+	dirt := []string{
+		"touch /w/a /tmp/b /dev/shm/c", "mkdir -p $(seq -s/ 500)", "mkdir d && chmod 000 d", "chmod 000 /w", "chmod 777 /w", "chmod 000 /tmp /dev/shm",
+		"head -c 15000000 /dev/zero >/tmp/big", "for i in $(seq 3000); do : >f$i; done", "mkfifo p", "setsid sleep 50 &", "ln -s /etc /w/etc",
+		"python3 -c 'import ctypes; c = ctypes.CDLL(None); print(c.shmget(7, 4096, 0o1666), c.semget(8, 2, 0o1666), c.semget(9, 2, 0o1666), c.msgget(7, 0o1666))'", "python3 -c 'import os; os.setxattr(\"/w\", \"user.x\", b\"y\")'",
+	}
+	for _, d := range dirt {
+		run(t, b, sandbox.Cmd{Args: sh(d)})
+		if err := b.Reset(t.Context()); err != nil {
+			t.Errorf("reset after %q: %v", d, err)
+		}
+		if n := countProcesses(t, b); n != 0 {
+			t.Errorf("%d processes are left after %q", n, d)
+		}
+		if now := run(t, b, look); !bytes.Equal(now.Stdout.Head, clean.Stdout.Head) {
+			t.Errorf("after %q:\n%s\nwant\n%s", d, now.Stdout.Head, clean.Stdout.Head)
+		}
+	}
+}
+
+// TestTwoProgramsSideBySide: the end of one program ends what it left, and nothing of the other.
+func TestTwoProgramsSideBySide(t *testing.T) {
+	for _, tier := range tiersHere(t) {
+		e := newExecutor(t, Config{Tier: tier})
+		b := open(t, e, spec())
+		long, err := b.Start(t.Context(), sandbox.Cmd{Args: sh("sleep 77 & while read l; do echo got $l; done; kill $!"), Control: true, Stdin: nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, err := b.Start(t.Context(), sandbox.Cmd{Args: sh("sleep 78 & cat <&3; echo after; ps -ef >&2; kill %1"), Control: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := long.Wait(t.Context()); err != nil || res.Status != sandbox.StatusOK {
+			t.Errorf("%v: %+v, %v", tier, res, err)
+		}
+		for i := range 3 {
+			res := run(t, b, sandbox.Cmd{Args: sh("sleep 79 & setsid sh -c 'sleep 79 & sleep 79' & while [ $(pgrep -c sleep) -lt 4 ]; do :; done"), CPU: 5 * time.Second})
+			if res.Status != sandbox.StatusOK || res.LeftBehind < 3 {
+				t.Errorf("%v run %d: %+v", tier, i, res)
+			}
+		}
+		if _, err := fmt.Fprintln(session.Control(), "hello"); err != nil {
+			t.Error(err)
+		}
+		session.Control().Close()
+		res, err := session.Wait(t.Context())
+		if err != nil || string(res.Stdout.Head) != "hello\nafter\n" || strings.Contains(string(res.Stderr.Head), "79") || !strings.Contains(string(res.Stderr.Head), "sleep 78") {
+			t.Errorf("%v session: %v, %v, %q\n%s", tier, res.Status, err, res.Stdout.Head, res.Stderr.Head)
+		}
+	}
+}
+
+func TestControlIsAllThatIsInherited(t *testing.T) {
+	planted, err := os.Open("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer planted.Close()
+	t.Setenv("SECRET", "x")
+	b := open(t, newExecutor(t, Config{}), spec())
+	p, err := b.Start(t.Context(), sandbox.Cmd{Args: py("import os\nprint(sorted(os.listdir('/proc/self/fd')), 'SECRET' in os.environ, flush=True)\nf = os.fdopen(3, 'rb+', 0)\nwhile l := f.readline(): f.write(l.upper())"), Control: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(p.Control())
+	for _, word := range []string{"one\n", "two\n"} {
+		if _, err := p.Control().WriteString(word); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.ReadString('\n'); err != nil || got != strings.ToUpper(word) {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	out, _ := p.Take()
+	if string(out.Head) != "['0', '1', '2', '3', '4'] False\n" { // 4 is that of listdir
+		t.Errorf("%q", out.Head)
+	}
+	if err := p.Interrupt(); err != nil {
+		t.Error(err)
+	}
+	res, err := p.Wait(t.Context())
+	if err != nil || !strings.Contains(string(res.Stderr.Head), "KeyboardInterrupt") {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+func TestBackgroundGoesOnUntilReset(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	run(t, b, sandbox.Cmd{Args: sh("(sleep 0.3; echo late >late; sleep 60) & echo now"), Background: true})
+	res := run(t, b, sandbox.Cmd{Args: sh("until [ -s late ]; do sleep 0.05; done; cat late"), Wall: 10 * time.Second})
+	if string(res.Stdout.Head) != "late\n" {
+		t.Errorf("%+v", res)
+	}
+	if err := b.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := countProcesses(t, b); n != 0 {
+		t.Errorf("%d processes after the reset", n)
+	}
+}
+
+func TestResetEndsWhatRuns(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	p, err := b.Start(t.Context(), sandbox.Cmd{Args: []string{"sleep", "60"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := p.Wait(t.Context()); err != nil || res.Status != sandbox.StatusSignaled {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestInitCannotBeHarmed: whatever a program does to the init of its slot, the next run is as ever.
+func TestInitCannotBeHarmed(t *testing.T) {
+	for _, tier := range tiersHere(t) {
+		b := open(t, newExecutor(t, Config{Tier: tier}), spec())
+		res := run(t, b, sandbox.Cmd{Args: py(`
+import ctypes, os, resource, signal, fcntl, socket
+c = ctypes.CDLL(None, use_errno=True)
+tried, through = 0, []
+def attempt(name, f):
+    global tried
+    tried += 1
+    try: f()
+    except (OSError, ValueError): return
+    through.append(name)
+def syscall(nr, *args):
+    def f():
+        if c.syscall(nr, *args) < 0: raise OSError(ctypes.get_errno(), 'refused')
+    return f
+for pid in range(1, 12):
+    for s in range(1, 65):
+        attempt(f'kill {pid} {s}', lambda: os.kill(pid, s))
+    attempt(f'tgkill {pid}', syscall(234, 1, pid, 11))
+    attempt(f'prlimit {pid}', lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)))
+    attempt(f'nice {pid}', lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
+    attempt(f'idle {pid}', lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)))
+    attempt(f'affinity {pid}', lambda: os.sched_setaffinity(pid, {0}))
+attempt('nice user', lambda: os.setpriority(os.PRIO_USER, 0, 19))
+attempt('ptrace', syscall(101, 16, 1, 0, 0))
+attempt('pidfd', lambda: signal.pidfd_send_signal(os.open('/proc/1', os.O_RDONLY), 11))
+a, b = socket.socketpair()
+attempt('owner', lambda: fcntl.fcntl(a.fileno(), fcntl.F_SETOWN, 1))
+for f in ('mem', 'environ', 'exe', 'maps', 'fd/3', 'root/etc'):
+    attempt(f, lambda: os.open('/proc/1/' + f, os.O_RDONLY))
+try: os.kill(-1, 9)
+except OSError: pass
+print(tried, through)
+`)})
+		if res.Status != sandbox.StatusOK || string(res.Stdout.Head) != "769 []\n" {
+			t.Errorf("%s: %s %q\n%s", tier, res.Status, res.Stdout.Head, res.Stderr.Tail)
+		}
+		if res := run(t, b, sandbox.Cmd{Args: []string{"true"}}); res.Status != sandbox.StatusOK {
+			t.Errorf("%s, the next run: %+v", tier, res)
+		}
+	}
+}
+
+// TestInitThatDiesIsAnErrorOfTheExecutor, says nothing about the program, and the pool heals.
+func TestInitThatDiesIsAnErrorOfTheExecutor(t *testing.T) {
+	e := newExecutor(t, Config{})
+	b, err := e.Open(t.Context(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.Start(t.Context(), sandbox.Cmd{Args: []string{"sleep", "60"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.(*box).slot.kill()
+	if res, err := p.Wait(t.Context()); err == nil {
+		t.Errorf("no error, but %+v", res)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
+}
+
+func TestInitThatIsSilentIsKilled(t *testing.T) {
+	e := newExecutor(t, Config{Patience: 300 * time.Millisecond})
+	b, err := e.Open(t.Context(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.(*box).slot.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	p, err := b.Start(t.Context(), sandbox.Cmd{Args: []string{"true"}})
+	if err == nil {
+		_, err = p.Wait(t.Context())
+	}
+	if err == nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
+}
+
+// TestRootfs uses a folder as the root: one that only its owner may reach.
+func TestRootfs(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	for dir, file := range map[string]string{"etc": "etc/motd", "opt/data": "opt/data/f"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, file), []byte("of the rootfs\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyProgram(t, "/usr/bin/busybox", filepath.Join(root, "bin/sh"))
+	b := open(t, newExecutor(t, Config{}), sandbox.Spec{Rootfs: root, RootfsDigest: "abc"})
+	res := run(t, b, sandbox.Cmd{Args: sh("read l </etc/motd; echo $l; cd /; echo *; echo no >/etc/motd; echo yes >/w/f && echo written")})
+	if got := string(res.Stdout.Head); got != "of the rootfs\nbin dev etc opt proc tmp w\nwritten\n" || res.Rootfs != "abc" {
+		t.Errorf("%+v\n%s%s", res, got, res.Stderr.Head)
+	}
+}
+
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("%s is not here: a static program is needed", from)
+	}
+	if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRequireFailsClosed(t *testing.T) {
+	e := newExecutor(t, Config{Tier: sandbox.TierRlimit})
+	_, err := e.Open(t.Context(), sandbox.Spec{Require: []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromiseNet}})
+	var require *sandbox.RequireError
+	if !errors.As(err, &require) || len(require.Missing) != 1 || require.Missing[0] != sandbox.PromiseMemory || require.Why[sandbox.PromiseMemory] == "" {
+		t.Errorf("%v", err)
+	}
+	if _, err := e.Open(t.Context(), sandbox.Spec{Require: []sandbox.Promise{"gravity"}}); err == nil {
+		t.Error("a promise that nobody knows is held")
+	}
+}
+
+func TestOpenWaitsForRoom(t *testing.T) {
+	e := newExecutor(t, Config{MaxOpen: 1})
+	first, err := e.Open(t.Context(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if _, err := e.Open(ctx, spec()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { first.Close() })
+	b := open(t, e, spec())
+	if res := run(t, b, sandbox.Cmd{Args: []string{"true"}}); res.Queue < 50*time.Millisecond {
+		t.Errorf("queued for %v", res.Queue)
+	}
+}
