@@ -1,7 +1,21 @@
 # Stands before every attack: says outcomes, makes raw system calls, tries one thing in a child.
-import ctypes, errno, os, resource, signal, socket, stat, struct, sys, time
+import errno, os, resource, signal, stat, struct, sys, time
 
-libc = ctypes.CDLL(None, use_errno=True)
+
+class Later:
+    """A module that takes long to load, loaded when it is used first."""
+    def __init__(self, load):
+        self.load = load
+
+    def __getattr__(self, name):
+        if "it" not in self.__dict__:
+            self.it = self.load()
+        return getattr(self.it, name)
+
+
+ctypes = Later(lambda: __import__("ctypes"))
+socket = Later(lambda: __import__("socket"))
+libc = Later(lambda: ctypes.CDLL(None, use_errno=True))
 MiB = 1 << 20
 
 X86 = dict(mount=165, umount2=166, pivot_root=155, chroot=161, ptrace=101, keyctl=250, add_key=248, request_key=249, bpf=321,
