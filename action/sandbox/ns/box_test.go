@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -317,22 +318,33 @@ func TestRootfs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	copyProgram(t, "/usr/bin/busybox", filepath.Join(root, "bin/sh"))
+	copyProgram(t, "/bin/sh", root, "bin/sh")
 	b := open(t, newExecutor(t, Config{}), sandbox.Spec{Rootfs: root, RootfsDigest: "abc"})
 	res := run(t, b, sandbox.Cmd{Args: sh("read l </etc/motd; echo $l; cd /; echo *; echo no >/etc/motd; echo yes >/w/f && echo written")})
-	if got := string(res.Stdout.Head); got != "of the rootfs\nbin dev etc opt proc tmp w\nwritten\n" || res.Rootfs != "abc" {
+	if got := string(res.Stdout.Head); got != "of the rootfs\nbin dev etc lib lib64 opt proc tmp w\nwritten\n" || res.Rootfs != "abc" {
 		t.Errorf("%+v\n%s%s", res, got, res.Stderr.Head)
 	}
 }
 
-func copyProgram(t *testing.T, from, to string) {
+// copyProgram copies a program with the libraries it needs into a root.
+func copyProgram(t *testing.T, program, root, as string) {
 	t.Helper()
-	data, err := os.ReadFile(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("%s is not here: a static program is needed", from)
+	out, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		t.Skipf("ldd %s: %v", program, err)
 	}
-	if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o755)); err != nil {
-		t.Fatal(err)
+	files := map[string]string{program: as}
+	for _, f := range strings.Fields(string(out)) {
+		if strings.HasPrefix(f, "/") {
+			files[f] = f
+		}
+	}
+	for from, to := range files {
+		data, err := os.ReadFile(from)
+		to = filepath.Join(root, to)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o755)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

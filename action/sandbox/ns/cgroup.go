@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,6 +24,8 @@ import (
 // group is the control group of one slot. Every program that runs in the slot at one time has a lane in it, so that its CPU time can
 // be told from another's and what it leaves behind can be found.
 type group interface {
+	// home is the group that the init starts in; nil = ours. The caller closes it.
+	home() (*os.File, error)
 	// lane returns a lane's name, and the descriptors that the init needs to put programs into it. The caller closes them.
 	lane(k int) (name string, fds []*os.File, err error)
 	// cpu is the time that was used in a lane so far.
@@ -42,9 +45,9 @@ type events struct{ oomKills, refusedForks int }
 // tier makes groups. A nil group means that per-process limits are all there is.
 type tier struct {
 	name   sandbox.Tier
-	into   bool                                               // programs are cloned into a lane, else the init's thread moves there
-	group  func(name string, l sandbox.Limits) (group, error) // nil in the tier without control groups
-	remove func()                                             // removes what all groups are in
+	into   bool                                                          // programs are cloned into a lane, else the init's thread moves there
+	group  func(name string, owner int, l sandbox.Limits) (group, error) // owner: host id of the init, -1 = ours; nil in the tier without control groups
+	remove func()                                                        // removes what all groups are in
 }
 
 // ownedPrefix begins the names of the groups that this process makes: whose they are is in the name, so that a later process can
@@ -236,26 +239,48 @@ func readSmall(dir, name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-func readNumber(dir, name string) (int64, error) {
-	text, err := readSmall(dir, name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-}
-
 // readKey reads one value of a file of "key value" lines; 0 where the key is missing.
 func readKey(dir, name, key string) (int64, error) {
 	text, err := readSmall(dir, name)
 	if err != nil {
 		return 0, err
 	}
+	return valueOf(text, key)
+}
+
+func valueOf(text, key string) (int64, error) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
 			return strconv.ParseInt(f[1], 10, 64)
 		}
 	}
 	return 0, nil
+}
+
+// again reads an open file of a control group from its start.
+func again(f *os.File) (string, error) {
+	var buf [4096]byte
+	n, err := f.ReadAt(buf[:], 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+func numberIn(f *os.File) (int64, error) {
+	text, err := again(f)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+}
+
+func keyIn(f *os.File, key string) (int64, error) {
+	text, err := again(f)
+	if err != nil {
+		return 0, err
+	}
+	return valueOf(text, key)
 }
 
 // madeIn makes a folder of a name in the first of some folders that takes it.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tranche/action/sandbox"
@@ -47,7 +48,7 @@ func tier1() (*tier, error) {
 			return nil, err
 		}
 	}
-	t.group = func(slot string, l sandbox.Limits) (group, error) { return newGroup1(dirs, slot, l) }
+	t.group = func(slot string, _ int, l sandbox.Limits) (group, error) { return newGroup1(dirs, slot, l) }
 	return t, nil
 }
 
@@ -56,6 +57,8 @@ type group1 struct {
 	name                  string
 	memory, pids, cpuacct string
 	lanes                 int // made below the group
+	// read at every run: opening them would take longer than all else that is done for a program
+	oom, refused, usage, most *os.File
 }
 
 func newGroup1(dirs map[string]string, name string, l sandbox.Limits) (group, error) {
@@ -64,6 +67,9 @@ func newGroup1(dirs map[string]string, name string, l sandbox.Limits) (group, er
 	if err == nil {
 		err = g.limit(l)
 	}
+	if err == nil {
+		err = g.openFiles()
+	}
 	if err != nil {
 		_ = g.remove() // the first error says more
 		return nil, err
@@ -71,9 +77,28 @@ func newGroup1(dirs map[string]string, name string, l sandbox.Limits) (group, er
 	return g, nil
 }
 
+// home: only a thread of the init is in the group.
+func (g *group1) home() (*os.File, error) { return nil, nil }
+
 func (g *group1) make() error {
 	for _, dir := range []string{g.memory, g.pids, g.cpuacct} {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *group1) openFiles() (err error) {
+	for _, f := range []struct {
+		file      **os.File
+		dir, name string
+		flags     int
+	}{
+		{&g.oom, g.memory, "memory.oom_control", os.O_RDONLY}, {&g.refused, g.pids, "pids.events", os.O_RDONLY},
+		{&g.usage, g.cpuacct, "cpuacct.usage", os.O_RDONLY}, {&g.most, g.memory, "memory.max_usage_in_bytes", os.O_RDWR},
+	} {
+		if *f.file, err = os.OpenFile(filepath.Join(f.dir, f.name), f.flags, 0); err != nil {
 			return err
 		}
 	}
@@ -111,10 +136,14 @@ func (g *group1) lane(k int) (string, []*os.File, error) {
 // cpu of lane 0 is what the whole group used without the lanes below.
 func (g *group1) cpu(k int) (time.Duration, error) {
 	if k > 0 {
-		n, err := readNumber(g.cpuacct+"/lane-"+strconv.Itoa(k), "cpuacct.usage")
+		text, err := readSmall(g.cpuacct+"/lane-"+strconv.Itoa(k), "cpuacct.usage")
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 		return time.Duration(n), err
 	}
-	n, err := readNumber(g.cpuacct, "cpuacct.usage")
+	n, err := numberIn(g.usage)
 	sum := time.Duration(n)
 	for lane := 1; lane <= g.lanes && err == nil; lane++ {
 		var below time.Duration
@@ -125,11 +154,11 @@ func (g *group1) cpu(k int) (time.Duration, error) {
 }
 
 func (g *group1) events() (events, error) {
-	oom, err := readKey(g.memory, "memory.oom_control", "oom_kill")
+	oom, err := keyIn(g.oom, "oom_kill")
 	if err != nil {
 		return events{}, err
 	}
-	refused, err := readKey(g.pids, "pids.events", "max")
+	refused, err := keyIn(g.refused, "max")
 	for lane := 1; lane <= g.lanes && err == nil; lane++ {
 		var n int64
 		n, err = readKey(g.pids+"/lane-"+strconv.Itoa(lane), "pids.events", "max")
@@ -138,10 +167,10 @@ func (g *group1) events() (events, error) {
 	return events{int(oom), int(refused)}, err
 }
 
-func (g *group1) clearPeak() { _ = writeFile(g.memory, "memory.max_usage_in_bytes", 0) }
+func (g *group1) clearPeak() { _, _ = g.most.WriteAt([]byte("0"), 0) } // a peak that stays is too high, and only told
 
 func (g *group1) peak() int64 {
-	n, err := readNumber(g.memory, "memory.max_usage_in_bytes")
+	n, err := numberIn(g.most)
 	if err != nil {
 		return 0
 	}
@@ -149,6 +178,7 @@ func (g *group1) peak() int64 {
 }
 
 func (g *group1) remove() error {
+	closeAll([]*os.File{g.oom, g.refused, g.usage, g.most})
 	var errs []error
 	for _, dir := range []string{g.memory, g.pids, g.cpuacct} {
 		errs = append(errs, removeTree(dir))

@@ -46,7 +46,16 @@ func newTier2(top string) *tier {
 	return &tier{
 		name: sandbox.TierCgroup2, into: true,
 		remove: func() { _ = removeTree(top) }, // a later start removes what stays
-		group:  func(slot string, l sandbox.Limits) (group, error) { return newGroup2(top, slot, l) },
+		group: func(slot string, owner int, l sandbox.Limits) (group, error) {
+			g, err := newGroup2(top, slot, owner)
+			if err == nil {
+				err = g.limit(l)
+			}
+			if err != nil {
+				return nil, errors.Join(err, g.remove())
+			}
+			return g, nil
+		},
 	}
 }
 
@@ -108,48 +117,70 @@ func handDown(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// group2 is the group of a slot. Lanes are groups below it without controllers: the CPU time of a group is always counted.
+// group2 is the group of a slot. The init is in one below it, and its programs in lanes below another, which has the limits. Lanes have
+// no controllers: the CPU time of a group is always counted. The init puts programs into lanes itself, so the files that say who may
+// do that are its own, up to the group that it has in common with them.
 type group2 struct {
 	dir      string
+	owner    int      // host id of the init; -1 = ours
 	peakFile *os.File // of which a peak can be cleared: only through the descriptor that reads it
 }
 
-func newGroup2(top, name string, l sandbox.Limits) (group, error) {
-	g := &group2{dir: filepath.Join(top, name)}
-	if err := os.Mkdir(g.dir, 0o755); err != nil {
-		return nil, err
+func newGroup2(top, name string, owner int) (*group2, error) {
+	g := &group2{dir: filepath.Join(top, name), owner: owner}
+	for _, dir := range []string{g.dir, g.init(), g.run()} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return g, err
+		}
 	}
-	if err := g.limit(l); err != nil {
-		return nil, errors.Join(err, g.remove())
+	return g, g.own(g.dir)
+}
+
+func (g *group2) init() string { return filepath.Join(g.dir, "init") }
+func (g *group2) run() string  { return filepath.Join(g.dir, "run") }
+
+// own lets the init move processes into a group, and out of it.
+func (g *group2) own(dir string) error {
+	if g.owner < 0 {
+		return nil
 	}
-	if f, err := os.OpenFile(filepath.Join(g.dir, "memory.peak"), os.O_RDWR, 0); err == nil { // since Linux 6.12
-		g.peakFile = f
-	}
-	return g, nil
+	return os.Chown(filepath.Join(dir, "cgroup.procs"), g.owner, g.owner)
 }
 
 func (g *group2) limit(l sandbox.Limits) error {
-	if err := writeFile(g.dir, "memory.max", l.Memory); err != nil {
+	if err := handDown(g.dir); err != nil {
 		return err
 	}
-	if err := writeFile(g.dir, "memory.swap.max", 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without swap
+	if err := writeFile(g.run(), "memory.max", l.Memory); err != nil {
 		return err
 	}
-	return writeFile(g.dir, "pids.max", int64(l.Pids))
+	if err := writeFile(g.run(), "memory.swap.max", 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without swap
+		return err
+	}
+	if f, err := os.OpenFile(filepath.Join(g.run(), "memory.peak"), os.O_RDWR, 0); err == nil { // since Linux 6.12
+		g.peakFile = f
+	}
+	return writeFile(g.run(), "pids.max", int64(l.Pids))
 }
 
-func (g *group2) path(k int) string { return filepath.Join(g.dir, "lane-"+strconv.Itoa(k)) }
+func (g *group2) home() (*os.File, error) { return os.Open(g.init()) }
 
+func (g *group2) path(k int) string { return filepath.Join(g.run(), "lane-"+strconv.Itoa(k)) }
+
+// lane: what the init sees of a lane's path begins at its own group.
 func (g *group2) lane(k int) (string, []*os.File, error) {
 	dir := g.path(k)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", nil, err
+	}
+	if err := g.own(dir); err != nil {
 		return "", nil, err
 	}
 	f, err := os.Open(dir)
 	if err != nil {
 		return "", nil, err
 	}
-	return filepath.Base(g.dir) + "/" + filepath.Base(dir), []*os.File{f}, nil
+	return "run/" + filepath.Base(dir), []*os.File{f}, nil
 }
 
 func (g *group2) cpu(k int) (time.Duration, error) {
@@ -158,11 +189,11 @@ func (g *group2) cpu(k int) (time.Duration, error) {
 }
 
 func (g *group2) events() (events, error) {
-	oom, err := readKey(g.dir, "memory.events", "oom_kill")
+	oom, err := readKey(g.run(), "memory.events", "oom_kill")
 	if err != nil {
 		return events{}, err
 	}
-	refused, err := readKey(g.dir, "pids.events", "max")
+	refused, err := readKey(g.run(), "pids.events", "max")
 	return events{int(oom), int(refused)}, err
 }
 

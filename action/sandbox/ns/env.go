@@ -2,12 +2,13 @@ package ns
 
 import "strings"
 
-// fixedEnv is what every program gets: the same on every host.
+// fixedEnv is what every program gets: the same on every host. One malloc arena, because each reserves 64 MiB of address space, which
+// is what is limited where there is no control group.
 func fixedEnv() []string {
 	return []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/w", "TMPDIR=/tmp", "USER=sandbox", "LOGNAME=sandbox", "SHELL=/bin/sh", "TERM=dumb",
 		"LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TZ=UTC", "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1",
-		"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1",
+		"MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1",
 	}
 }
 

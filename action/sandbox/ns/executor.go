@@ -208,16 +208,16 @@ func (e *Executor) build(ctx context.Context, spec sandbox.Spec, t *tier) (*slot
 }
 
 func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *tier) (err error) {
-	if t.group != nil {
-		if s.group, err = t.group(fmt.Sprintf("slot-%d", s.number), spec.Limits); err != nil {
-			return fmt.Errorf("make a control group: %w", err)
-		}
-	}
 	id := identity{}
 	if e.ids != nil {
 		init, program := e.ids.pair(os.Getpid(), s.number)
 		id = identity{true, int(init), int(program)}
 		s.guest = int(program)
+	}
+	if t.group != nil {
+		if s.group, err = t.group(fmt.Sprintf("slot-%d", s.number), id.owner(), spec.Limits); err != nil {
+			return fmt.Errorf("make a control group: %w", err)
+		}
 	}
 	if err := s.startInit(e.starter, e.program, id, spec.Net); err != nil {
 		return err
@@ -264,14 +264,8 @@ func setupOf(spec sandbox.Spec, t *tier, own bool) setup {
 	default:
 		s.Memory = l.Memory
 	}
-	if !own {
-		s.Processes += initThreads
-	}
 	return s
 }
-
-// initThreads is how many processes of the slot's user the init itself is where it has no id of its own.
-const initThreads = 12
 
 // Close ends all slots, and waits until nothing of them is left.
 func (e *Executor) Close() error {

@@ -15,7 +15,7 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-func vforkClone3(args *cloneArgs, size uintptr) (pid, errno uintptr)
+func vfork(call, a1, a2 uintptr) (pid, errno uintptr)
 
 // sigaction is what the kernel takes: handler, flags, restorer, mask.
 type sigaction [4]uint64
@@ -23,17 +23,19 @@ type sigaction [4]uint64
 // launch is all that a new process needs between fork and exec, in the form the kernel takes it: the child shares our memory and
 // may neither allocate nor call anything that the runtime must know of.
 type launch struct {
-	clone  cloneArgs
-	paths  []*byte // tried one after the other, as execvp does
-	args   []*byte // ended by nil
-	env    []*byte // likewise
+	clone  cloneArgs // used where into is set
+	into   bool      // clone into a control group
+	paths  []*byte   // tried one after the other, as execvp does
+	args   []*byte   // ended by nil
+	env    []*byte   // likewise
 	dir    *byte
 	fds    [4]uintptr // become 0, 1, …; all of them are above those numbers
 	fdsLen uintptr
 	limits []rlimit
-	guest  uintptr // user and group id
-	filter *unix.SockFprog
+	guest  uintptr         // user and group id
+	filter *unix.SockFprog // nil = the forking thread is under it already
 
+	call, a1, a2  uintptr // what forks
 	defaultAction sigaction
 	noSignals     uint64
 	allSignals    uint64
@@ -76,8 +78,12 @@ func stepNames() []string {
 // start forks and executes. Only the thread that keeps the slot's requests calls it. The error is the child's, and the program was
 // not started then.
 func (l *launch) start() (pid int, err error) {
-	l.clone.flags |= unix.CLONE_VM | unix.CLONE_VFORK
+	l.clone.flags = unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_INTO_CGROUP
 	l.clone.exitSignal = uint64(unix.SIGCHLD)
+	l.call, l.a1, l.a2 = unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|uintptr(unix.SIGCHLD), 0
+	if l.into {
+		l.call, l.a1, l.a2 = unix.SYS_CLONE3, uintptr(unsafe.Pointer(&l.clone)), unsafe.Sizeof(l.clone)
+	}
 	l.allSignals = ^uint64(0)
 	l.capHeader.Version = unix.LINUX_CAPABILITY_VERSION_3
 	var before uint64
@@ -114,7 +120,7 @@ func rtSigprocmask(set, old *uint64) {
 //go:norace
 //go:nocheckptr
 func (l *launch) fork() (uintptr, syscall.Errno) {
-	pid, errno := vforkClone3(&l.clone, unsafe.Sizeof(l.clone))
+	pid, errno := vfork(l.call, l.a1, l.a2)
 	if pid != 0 || errno != 0 {
 		return pid, syscall.Errno(errno)
 	}
@@ -171,10 +177,14 @@ func (l *launch) fork() (uintptr, syscall.Errno) {
 		goto fail
 	}
 	step = atFilter
+	if l.filter == nil {
+		goto mask
+	}
 	if _, _, e = syscall.RawSyscall6(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		uintptr(unsafe.Pointer(l.filter)), 0, 0, 0); e != 0 {
 		goto fail
 	}
+mask:
 	step = atMask
 	if _, _, e = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&l.noSignals)), 0, 8, 0, 0); e != 0 {
 		goto fail

@@ -1,23 +1,26 @@
 #include "textflag.h"
 
-// func vforkClone3(args *cloneArgs, size uintptr) (pid, errno uintptr)
+// func vfork(call, a1, a2 uintptr) (pid, errno uintptr)
 //
-// Parent and child share this stack until the child has called execve. The return address is kept in a register, because the
-// child overwrites its place.
-TEXT ·vforkClone3(SB),NOSPLIT|NOFRAME,$0-32
-	MOVQ	args+0(FP), DI
-	MOVQ	size+8(FP), SI
-	MOVQ	$435, AX	// clone3
+// call is clone or clone3. Parent and child share this stack until the child has called execve. The return address is kept in a
+// register, because the child overwrites its place.
+TEXT ·vfork(SB),NOSPLIT|NOFRAME,$0-40
+	MOVQ	call+0(FP), AX
+	MOVQ	a1+8(FP), DI
+	MOVQ	a2+16(FP), SI
+	MOVQ	$0, DX
+	MOVQ	$0, R10
+	MOVQ	$0, R8
 	POPQ	R12
 	SYSCALL
 	PUSHQ	R12
 	CMPQ	AX, $0xfffffffffffff001
 	JLS	ok
 	NEGQ	AX
-	MOVQ	$0, pid+16(FP)
-	MOVQ	AX, errno+24(FP)
+	MOVQ	$0, pid+24(FP)
+	MOVQ	AX, errno+32(FP)
 	RET
 ok:
-	MOVQ	AX, pid+16(FP)
-	MOVQ	$0, errno+24(FP)
+	MOVQ	AX, pid+24(FP)
+	MOVQ	$0, errno+32(FP)
 	RET

@@ -79,6 +79,7 @@ type inside struct {
 	work   *os.File // the program's folder, and /tmp
 	tmp    *os.File
 	files  chan func()      // to the thread that works on files as a program would
+	mounts chan func()      // to the thread that may mount: that of serve is under the filter
 	lanes  map[string][]int // descriptors of control groups, by name
 	lane   string           // where the thread of serve is
 	send   sync.Mutex       // guards writes to the socket
@@ -104,7 +105,7 @@ type program struct {
 
 // serve does what the host asks for until the host is gone.
 func serve() error {
-	in := &inside{files: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}, alone: true, forked: make(chan struct{}, 1), filter: filter()}
+	in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}, alone: true, forked: make(chan struct{}, 1)}
 	in.gone = sync.NewCond(&in.mu)
 	buf := make([]byte, frameBytes)
 	for {
@@ -270,8 +271,15 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
+	in.filter = filter(r.shmStays || s.Memory > 0)
 	in.startThreads()
-	return skipPids(r.lastPid)
+	if !s.OwnIdentity {
+		in.setup.Processes += threads()
+	}
+	if err := skipPids(r.lastPid); err != nil || s.IntoCgroup {
+		return err
+	}
+	return confineThread(in.filter)
 }
 
 // startThreads starts the threads that the init will ever need, so that all of them have low ids (filterLowestPid).
@@ -285,8 +293,11 @@ func (in *inside) startThreads() {
 	}
 	begin(in.reap)
 	begin(in.asGuest)
-	<-ready
-	<-ready
+	begin(in.asRoot)
+	const begun = 3
+	for range begun {
+		<-ready
+	}
 	const spare = 3 // threads that Go takes when others wait in the kernel
 	hold, held := make(chan struct{}), make(chan struct{})
 	for range spare {
@@ -303,13 +314,30 @@ func (in *inside) startThreads() {
 	close(hold)
 }
 
+// threads is how many the init has: where it has the same id as its programs, they count as processes of that.
+func threads() int64 {
+	names, err := os.ReadDir("/proc/self/task")
+	must("count threads", err)
+	return int64(len(names))
+}
+
 // asGuest works on files as the user that programs are: without any capability over them.
 func (in *inside) asGuest() {
 	if in.setup.OwnIdentity {
 		_, _ = unix.SetfsgidRetGid(guest)
 		_, _ = unix.SetfsuidRetUid(guest)
 	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	must("capset", unix.Capset(&header, &none[0]))
 	for f := range in.files {
+		f()
+	}
+}
+
+// asRoot does what serve may not.
+func (in *inside) asRoot() {
+	for f := range in.mounts {
 		f()
 	}
 }

@@ -92,12 +92,27 @@ func (in *inside) snapshot(req *request, f *os.File) error {
 
 // wipe makes the folders that programs write to as they were. What is not empty is thrown away as a whole, whatever is in it.
 func (in *inside) wipe() error {
-	dirty := false
+	var dirty []volatile
 	for _, t := range writable(in.setup) {
-		if t.clean() {
-			continue
+		if !t.clean() {
+			dirty = append(dirty, t)
 		}
-		dirty = true
+	}
+	if dirty == nil {
+		return nil
+	}
+	done := make(chan error)
+	in.mounts <- func() { done <- renew(dirty) }
+	if err := <-done; err != nil {
+		return err
+	}
+	in.work.Close()
+	in.tmp.Close()
+	return in.openFolders()
+}
+
+func renew(dirty []volatile) error {
+	for _, t := range dirty {
 		if err := unix.Unmount(t.path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return fmt.Errorf("wipe %s: %w", t.path, err)
 		}
@@ -105,12 +120,7 @@ func (in *inside) wipe() error {
 			return err
 		}
 	}
-	if !dirty {
-		return nil
-	}
-	in.work.Close()
-	in.tmp.Close()
-	return in.openFolders()
+	return nil
 }
 
 // clean reports that a folder is as it was made: nothing in it or of it left, bits and attributes untouched.

@@ -53,8 +53,9 @@ func (r *root) build(s setup, tree int) error {
 
 // root is a root file system while it is put together.
 type root struct {
-	trees   []heldTree
-	lastPid *os.File // the process id that was given last: can be set once there is no way to write to /proc/sys any more
+	trees    []heldTree
+	shmStays bool     // shared memory does not go with its last user: an ordinary user may not set that
+	lastPid  *os.File // the process id that was given last: can be set once there is no way to write to /proc/sys any more
 }
 
 // heldTree is something to be seen at a path, or a symbolic link there.
@@ -304,7 +305,10 @@ func (r *root) etc(s setup) error {
 	return nil
 }
 
-const hostName = "sandbox"
+const (
+	hostName  = "sandbox"
+	shmForced = "kernel/shm_rmid_forced"
+)
 
 // limit sets what is bounded by namespace. It is done by way of /proc, before that becomes read-only.
 func (r *root) limit(s setup) (err error) {
@@ -320,7 +324,7 @@ func (r *root) limit(s setup) (err error) {
 	}{
 		{"kernel/pid_max", pids, false}, // one for the host before Linux 6.14
 		{"user/max_user_namespaces", 0, true},
-		{"kernel/shm_rmid_forced", 1, false},      // shared memory goes with its last user
+		{shmForced, 1, false},                     // shared memory goes with its last user
 		{"net/ipv4/tcp_max_tw_buckets", 0, false}, // no port stays taken after a run
 	} {
 		if s.Net && strings.HasPrefix(v.name, "net/") {
@@ -330,6 +334,7 @@ func (r *root) limit(s setup) (err error) {
 		if err != nil && v.must {
 			return fmt.Errorf("set %s: %w", v.name, err)
 		}
+		r.shmStays = r.shmStays || err != nil && v.name == shmForced
 	}
 	r.lastPid, err = os.OpenFile("proc/sys/kernel/ns_last_pid", os.O_WRONLY, 0)
 	return err

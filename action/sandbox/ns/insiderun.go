@@ -91,7 +91,10 @@ func (in *inside) fork(l *launch, p *program) (at int64, err error) {
 
 // launch puts a request into the form that the kernel takes.
 func (in *inside) launch(req *request, fds []int) (*launch, error) {
-	l := &launch{fdsLen: uintptr(len(fds)), guest: guest, filter: &unix.SockFprog{Len: uint16(len(in.filter)), Filter: &in.filter[0]}}
+	l := &launch{fdsLen: uintptr(len(fds)), guest: guest, into: in.setup.IntoCgroup}
+	if l.into {
+		l.filter = prog(in.filter)
+	}
 	for i, fd := range fds {
 		if fd <= highestFD {
 			return nil, fmt.Errorf("start: descriptor %d is in the way", fd)
@@ -179,8 +182,7 @@ func (s setup) rlimits(cpuSeconds uint64) []rlimit {
 // enterLane lets what is forked next begin in a control group: this thread moves there, or the child is cloned into it.
 func (in *inside) enterLane(lane string, l *launch) error {
 	fds := in.lanes[lane]
-	if in.setup.IntoCgroup {
-		l.clone.flags |= unix.CLONE_INTO_CGROUP
+	if l.into {
 		l.clone.cgroup = uint64(fds[0])
 		return nil
 	}

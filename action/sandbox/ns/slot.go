@@ -86,6 +86,14 @@ type identity struct {
 	init, program int
 }
 
+// owner is the host id of the init, -1 where it is ours.
+func (id identity) owner() int {
+	if id.own {
+		return id.init
+	}
+	return -1
+}
+
 // namespaces are those of a slot. Without its own network it has the host's.
 func namespaces(net bool) uintptr {
 	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)
@@ -142,9 +150,20 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 		return err
 	}
 	defer null.Close()
+	attributes := id.attributes(net)
+	if s.group != nil {
+		home, err := s.group.home()
+		if err != nil {
+			return fmt.Errorf("open a control group: %w", err)
+		}
+		if home != nil {
+			defer home.Close()
+			attributes.UseCgroupFD, attributes.CgroupFD = true, fileFD(home)
+		}
+	}
 	st.do(func() {
 		s.process, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{
-			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: id.attributes(net),
+			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: attributes,
 		})
 	})
 	if err != nil {
