@@ -22,6 +22,8 @@ type Config struct {
 	// MaxObservationBytes caps what a model sees of one run, in bytes of UTF-8; the middle is cut out. Default 16384, at
 	// least 256.
 	MaxObservationBytes int `yaml:"max_observation_bytes"`
+	// Calls is how models that have no tool calls write them into their text. Default: they have.
+	Calls CallFormat `yaml:"calls"`
 }
 
 const minObservationBytes = 256
@@ -52,7 +54,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("max_observation_bytes: %d, expected at least %d bytes, or 0 for the default",
 			c.MaxObservationBytes, minObservationBytes))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Calls.Validate())...)
 }
 
 func (c Config) withDefaults() Config {
@@ -68,5 +70,6 @@ func (c Config) withDefaults() Config {
 	if c.MaxObservationBytes == 0 {
 		c.MaxObservationBytes = 16 << 10
 	}
+	c.Calls = c.Calls.withDefaults()
 	return c
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // observe turns how a run ended into what the model sees and what the record keeps.
-func (s *Set) observe(act episode.Action, e workpool.End[Result]) episode.Observation {
+func (s *Set) observe(act episode.Action, w *watched, e workpool.End[Result]) episode.Observation {
 	o := s.observed(act, e.Value)
 	o.Wall = e.Wall
 	switch e.How {
@@ -24,7 +24,7 @@ func (s *Set) observe(act episode.Action, e workpool.End[Result]) episode.Observ
 		}
 	case workpool.TimedOut:
 		o.Status, o.Done, o.Submitted = episode.ActionTimeout, false, nil
-		s.say(&o, e.Value.Text, fmt.Sprintf("the tool was stopped: it ran for more than %s", s.cfg.Timeout))
+		s.say(&o, e.Value.Text, fmt.Sprintf("the tool was stopped: it ran for more than %s", w.limit))
 	case workpool.Cancelled:
 		o.Status, o.Done, o.Submitted = episode.ActionCanceled, false, nil
 		s.say(&o, e.Value.Text, "the run is stopping")
@@ -55,6 +55,9 @@ func (s *Set) observeReturn(o *episode.Observation, e workpool.End[Result]) {
 		s.say(o, "", bad.text)
 	case errors.As(e.Err, &mistake):
 		o.Status = episode.ActionError
+		if mistake.TimedOut {
+			o.Status = episode.ActionTimeout
+		}
 		o.OutBytes = max(o.OutBytes, int64(len(e.Value.Text)+len(mistake.Text)))
 		s.say(o, e.Value.Text, mistake.Text)
 	default:

@@ -18,6 +18,7 @@ type offer struct {
 	runnable bool             // every tool in defs is run here
 	tools    map[string]bound // those that are run here
 	names    []string         // their names, in the order of defs
+	text     *textCalls       // how calls stand in texts; nil = they do not
 }
 
 // bound is a tool with all that its arguments must fit: what the model was told first, then what the tool itself needs.
@@ -31,7 +32,7 @@ type registered struct {
 	tool   Tool
 	def    json.RawMessage
 	schema *schema
-	needs  []string // arguments it cannot do without
+	shape  shape
 }
 
 // definition is an OpenAI tool definition, as far as it matters here.
@@ -61,11 +62,11 @@ func register(t Tool) (registered, error) {
 	if err != nil {
 		return registered{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	var params struct{ Required []string }
-	if err := json.Unmarshal([]byte(s.text), &params); err != nil {
+	var args shape
+	if err := json.Unmarshal([]byte(s.text), &args); err != nil {
 		return registered{}, fmt.Errorf("tool %q: parameters: %w", name, err)
 	}
-	return registered{tool: t, def: raw, schema: s, needs: params.Required}, nil
+	return registered{tool: t, def: raw, schema: s, shape: args}, nil
 }
 
 func parseDefinition(raw json.RawMessage) (definition, error) {
@@ -132,7 +133,7 @@ func (o *offer) grant(all map[string]registered, w wish) (json.RawMessage, error
 		}
 		return o.add(r), nil
 	}
-	if !known || !w.takes(r.needs) {
+	if !known || !w.takes(r.shape.Required) {
 		o.runnable = false
 		return w.def, nil
 	}

@@ -2,6 +2,7 @@ package action
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,8 +27,9 @@ type Set struct {
 }
 
 var (
-	_ episode.Actor = (*Set)(nil)
-	_ episode.Ender = (*Set)(nil)
+	_ episode.Actor  = (*Set)(nil)
+	_ episode.Ender  = (*Set)(nil)
+	_ episode.Reader = (*Set)(nil)
 )
 
 // maxOffers bounds the cache of offers. Sets in use have few kinds of task or one a task; the latter gain nothing from it.
@@ -53,7 +55,7 @@ func New(cfg Config, tools ...Tool) (*Set, error) {
 			errs = append(errs, fmt.Errorf("tools[%d]: no tool %q; there are: %s", i, name, strings.Join(names(all), ", ")))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, cfg.Calls.check(all))...); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
@@ -63,12 +65,15 @@ func New(cfg Config, tools ...Tool) (*Set, error) {
 	}, nil
 }
 
-// Tools returns the OpenAI tool list that episodes of this task are offered, nil for none, and whether all of them are run
-// here. The error names the task's place in its file and what was expected. The list is shared: do not change it.
+// Tools returns the OpenAI tool list that episodes of this task are offered, nil for none or where they are told of them in the prompt, and
+// whether all of them are run here. The error names the task's place in its file and what was expected. The list is shared: do not change it.
 func (s *Set) Tools(t *episode.Task) (defs []byte, runnable bool, err error) {
 	o, err := s.offer(t)
 	if err != nil {
 		return nil, false, err
+	}
+	if o.text != nil {
+		return nil, o.runnable, nil
 	}
 	return o.defs, o.runnable, nil
 }
@@ -82,6 +87,9 @@ func (s *Set) offer(t *episode.Task) (*offer, error) {
 		return o, nil
 	}
 	o, err := decideOffer(s.all, s.cfg.Tools, t.Tools)
+	if err == nil {
+		o.text, err = newTextCalls(s.cfg.Calls, o.defs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: tools: %w", place(t), err)
 	}
@@ -113,11 +121,20 @@ func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action)
 			obs[i] = *refusal
 			continue
 		}
-		jobs[i] = s.begin(ctx, offered.tools[act.Call.Function.Name], e, act)
+		b := offered.tools[act.Call.Function.Name]
+		done, refusal := s.await(ctx, b.tool, e, act)
+		if refusal != nil {
+			obs[i] = *refusal
+			continue
+		}
+		jobs[i] = s.begin(ctx, b, e, act, done)
 	}
 	for i, j := range jobs {
 		if j != nil {
-			obs[i] = s.observe(acts[i], s.wait(j))
+			obs[i] = s.observe(acts[i], j, s.wait(j))
+		}
+		if acts[i].Written {
+			obs[i].Told = s.cfg.Calls.told(obs[i].Text)
 		}
 	}
 	return obs
@@ -126,6 +143,9 @@ func (s *Set) Do(ctx context.Context, e *episode.Episode, acts []episode.Action)
 // refuse answers an action that is not to be run at all; nil means that it is.
 func (s *Set) refuse(offered *offer, e *episode.Episode, act episode.Action) *episode.Observation {
 	name := act.Call.Function.Name
+	if act.Unread != "" {
+		return s.refused(act, episode.ActionBadArgs, act.Unread)
+	}
 	if name == "" {
 		return s.refused(act, episode.ActionBadArgs, "the tool call has no function name; "+choices(offered))
 	}
@@ -170,19 +190,53 @@ func (s *Set) claim(id string) bool {
 	return true
 }
 
-// begin queues one action. What it looks at is copied first: an abandoned run outlives the call of Do.
-func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action) *watched {
-	env := Env{Episode: e.ID, Action: act.ID, Turn: act.Turn, Task: e.Task}
+// begin queues one action; done is called when it is over. What it looks at is copied first: an abandoned run outlives the call of Do.
+func (s *Set) begin(ctx context.Context, b bound, e *episode.Episode, act episode.Action, done func()) *watched {
+	env := envOf(e, act)
 	raw := act.Call.Function.Arguments
-	w := &watched{tool: b.tool.Name()}
-	w.job = workpool.Start(ctx, s.pool, s.cfg.Timeout, func() { s.over(w, act.ID) }, func(ctx context.Context) (Result, error) {
+	w := &watched{tool: b.tool.Name(), limit: s.limit(b.tool)}
+	w.job = workpool.Start(ctx, s.pool, w.limit, func() { done(); s.over(w, act.ID) }, func(ctx context.Context) (Result, error) {
 		args, err := checkArgs(raw, b.schemas)
 		if err != nil {
 			return Result{}, err
 		}
-		return b.tool.Run(ctx, args, env)
+		return run(ctx, b.tool, args, env)
 	})
 	return w
+}
+
+// limit is how long one run of a tool may take.
+func (s *Set) limit(t Tool) time.Duration {
+	if own, ok := t.(Timed); ok && own.Timeout() > 0 {
+		return own.Timeout()
+	}
+	return s.cfg.Timeout
+}
+
+// repeatPause is what a tool that could not do its job is given before it is asked again.
+const repeatPause = 250 * time.Millisecond
+
+// run carries out a call, once more where that is safe and the tool could not do its job.
+func run(ctx context.Context, t Tool, args json.RawMessage, env Env) (Result, error) {
+	r, err := t.Run(ctx, args, env)
+	var mistake *ToolError
+	if err == nil || errors.As(err, &mistake) || !repeatable(t, err) {
+		return r, err
+	}
+	pause := time.NewTimer(repeatPause)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return r, err
+	case <-pause.C:
+	}
+	return t.Run(ctx, args, env)
+}
+
+// repeatable says whether a run that failed may be repeated.
+func repeatable(t Tool, err error) bool {
+	declared, ok := t.(Repeatable)
+	return ok && declared.Repeatable() || errors.Is(err, ErrNotRun)
 }
 
 // Stats says what the pool is doing.

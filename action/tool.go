@@ -3,6 +3,7 @@ package action
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,6 +38,29 @@ type Ender interface {
 	End(ctx context.Context, episode string) error
 }
 
+// Repeatable is a Tool that says whether a run of it may be repeated: that twice does no more than once. A run of such a tool that
+// could not do its job is repeated once, with the same arguments and action id, within the same time limit.
+type Repeatable interface {
+	Repeatable() bool
+}
+
+// Timed is a Tool with a time limit of its own for one run, in the place of Config.Timeout; 0 = that one.
+type Timed interface {
+	Timeout() time.Duration
+}
+
+// Waiter is a Tool whose runs need something scarce first: a sandbox, a core. Wait is called before a run is queued and returns when the run
+// may begin: it holds no worker, and no time limit counts but the episode's, so a full house makes an action longer and is never a
+// timeout. Actions of one reply wait one after the other. done is called once, when the run has ended, however late, or will never
+// begin. An error that is not ctx's says that the tool cannot do its job.
+type Waiter interface {
+	Wait(ctx context.Context, env Env) (done func(), err error)
+}
+
+// ErrNotRun in an error of Run says that nothing was done at all: no process was started, no request was sent. Such a run of any tool is
+// repeated once.
+var ErrNotRun = errors.New("it was not begun")
+
 // Env is what a tool may know of where it runs.
 type Env struct {
 	Episode string        // episode id
@@ -59,7 +83,8 @@ type Result struct {
 
 // ToolError is a failure that the model can do something about: a wrong argument, a program that ended badly.
 type ToolError struct {
-	Text string // told to the model as it is, after "error: "
+	Text     string // told to the model as it is, after "error: "
+	TimedOut bool   // the tool itself ended the run at its time limit
 }
 
 func (e *ToolError) Error() string { return e.Text }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"tranche/episode"
 	"tranche/internal/workpool"
@@ -55,6 +56,7 @@ func (s *Set) book(tool string) *Trouble {
 // watched is a run with what its abandonment needs.
 type watched struct {
 	tool      string
+	limit     time.Duration
 	job       *workpool.Job[Result]
 	abandoned bool // guarded by the Set's mu, as is ended
 	ended     bool

@@ -7,6 +7,9 @@ type Action struct {
 	ID   string // unique per (episode, turn, position): an action is never run twice under one id
 	Call ToolCall
 	Turn int
+
+	Written bool   // the call stood in the text: so must the observation
+	Unread  string // why such a call could not be read, told to the model; "" = it could
 }
 
 // Action statuses.
@@ -36,6 +39,8 @@ type Observation struct {
 	Truncated bool
 	Tier      string // limit tier in force; "" where none applies
 	Fault     *Fault // set for ActionPanic and ActionHarness
+	// Told is the message that tells it to the model; nil = a tool message of Text.
+	Told *Message
 }
 
 // ActionRecord is an action as it is stored.

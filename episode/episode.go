@@ -172,7 +172,7 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	switch {
 	case r.Finish == FinishLength:
 		e.Close(StatusTruncated, StopLength)
-	case len(r.Message.ToolCalls) == 0:
+	case len(r.Message.ToolCalls) == 0 && r.Message.Written == nil:
 		e.Close(StatusCompleted, StopStop)
 	}
 }
@@ -228,13 +228,20 @@ func (e *Episode) PendingActions() []Action {
 	for i, c := range last.ToolCalls {
 		acts[i] = Action{ID: fmt.Sprintf("%s/%d/%d", e.ID, turn, i), Call: c, Turn: turn}
 	}
+	if w := last.Written; w != nil && len(acts) == 0 {
+		acts = append(acts, Action{ID: fmt.Sprintf("%s/%d/0", e.ID, turn), Call: w.Call, Turn: turn, Written: true, Unread: w.Unread})
+	}
 	return acts
 }
 
 // AddObservation takes the answer to one action. Call it for every pending action in order: siblings of a submit are still
 // recorded. A fault in the observation fails the episode.
 func (e *Episode) AddObservation(o Observation) {
-	e.Messages = append(e.Messages, Message{Role: RoleTool, Content: Ptr(o.Text), Name: Ptr(o.Name), ToolCallID: Ptr(o.CallID)})
+	told := o.Told
+	if told == nil {
+		told = &Message{Role: RoleTool, Content: Ptr(o.Text), Name: Ptr(o.Name), ToolCallID: Ptr(o.CallID)}
+	}
+	e.Messages = append(e.Messages, *told)
 	e.Actions = append(e.Actions, ActionRecord{
 		Turn: int16(len(e.Turns) - 1), CallID: o.CallID, Name: o.Name, Status: o.Status, ExitCode: o.ExitCode,
 		Wall: o.Wall, CPU: o.CPU, OutBytes: o.OutBytes, Truncated: o.Truncated, Tier: o.Tier,

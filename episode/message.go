@@ -25,6 +25,15 @@ type Message struct {
 
 	// Tagged says how the reasoning stood inside the content on the wire; nil = it did not.
 	Tagged *Tagged `json:"-"`
+
+	// Written is the call that stands in the content, of a model that writes its calls as text; nil = there is none.
+	Written *Written `json:"-"`
+}
+
+// Written is a call that was read out of a text.
+type Written struct {
+	Call   ToolCall
+	Unread string // why it could not be read, for the model; "" = it could
 }
 
 // Tagged is how reasoning stood inside a content: behind Open (<think>, or "" where the chat template had written the tag),

@@ -38,6 +38,15 @@ type Ender interface {
 	End(e *Episode)
 }
 
+// Reader is an Actor for models that write their calls into their text. Prepare is called once, before the first call of an episode: it
+// says in the prompt what can be called and how, and adds stop strings. Read is called with each reply before the episode takes it, and
+// puts the call that stands in its text into Message.Written. Both return at once and are called from many episodes at once. An Actor that
+// reads no text does nothing in either.
+type Reader interface {
+	Prepare(e *Episode) error
+	Read(e *Episode, r *Reply)
+}
+
 // Scorer turns a closed episode into numbers. It is called from many episodes at once, reads the episode and does not change
 // it. It returns an error only when it could not be asked at all (ctx done, pool closed); a grader's own failure is a component
 // without a score.

@@ -45,6 +45,7 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 		e.Fail(&episode.Fault{Stage: episode.StageAction, Class: episode.ClassHarness, Cause: err})
 		return
 	}
+	text, _ := r.Actor.(episode.Reader)
 	for {
 		call, ok := e.NextCall()
 		if !ok {
@@ -56,6 +57,9 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 			stop(ctx, e, err)
 			return
 		}
+		if text != nil {
+			text.Read(e, reply)
+		}
 		e.AddReply(reply, turn)
 		if acts := e.PendingActions(); len(acts) > 0 {
 			r.act(ctx, e, acts, runnable)
@@ -66,6 +70,11 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 func (r *Rollout) tools(e *episode.Episode) (defs []byte, runnable bool, err error) {
 	if r.Actor == nil {
 		return e.Task.Tools, false, nil
+	}
+	if text, ok := r.Actor.(episode.Reader); ok {
+		if err := text.Prepare(e); err != nil {
+			return nil, false, err
+		}
 	}
 	return r.Actor.Tools(e.Task)
 }

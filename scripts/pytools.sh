@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The Python programs our interoperability tests run: pyarrow, DuckDB, polars, Hugging Face datasets, openai, guidellm.
+# The Python programs our interoperability tests run: pyarrow, DuckDB, polars, Hugging Face datasets, openai, guidellm,
+# mcp.
 #
 #   scripts/pytools.sh install          about 3 minutes and 900 MB the first time, nothing afterwards; prints its python
 #
@@ -17,7 +18,7 @@ install() {
   installed && return # the install we waited for
   make_venv "$home"
   "$home/bin/pip" install -q --disable-pip-version-check --no-deps -r "$pins" >&2
-  "$home/bin/python" -c 'import datasets, duckdb, guidellm, openai, polars, pyarrow' ||
+  "$home/bin/python" -c 'import datasets, duckdb, guidellm, mcp, openai, polars, pyarrow' ||
     die "the packages are installed but cannot be imported, see above"
   cp "$pins" "$home/ready"
 }

@@ -80,7 +80,12 @@ func (c *auditTokensCmd) audit(ctx context.Context, a *app, run *storage.Run, fi
 		return nil, err
 	}
 	defer fleet.close()
-	tools, err := newSession(a, set).newActor()
+	own := newSession(a, set)
+	defer own.closeTools()
+	if err := own.openTools(ctx); err != nil { // their definitions are part of the prompts
+		return nil, err
+	}
+	tools, err := own.newActor()
 	if err != nil {
 		return nil, withCode(codeUsage, err)
 	}

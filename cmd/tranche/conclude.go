@@ -192,5 +192,12 @@ func absolute(s Settings) Settings {
 	for i := range s.Endpoint {
 		s.Endpoint[i].CAFile = absolutePath(s.Endpoint[i].CAFile)
 	}
+	s.CommandTool, s.MCPServer = slices.Clone(s.CommandTool), slices.Clone(s.MCPServer)
+	for i := range s.CommandTool {
+		s.CommandTool[i].Dir = absolutePath(s.CommandTool[i].Dir)
+	}
+	for i := range s.MCPServer {
+		s.MCPServer[i].Dir = absolutePath(s.MCPServer[i].Dir)
+	}
 	return s
 }

@@ -69,6 +69,9 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 		return nil, withCode(codeTasks, err)
 	}
 	e := s.openEpisode(order, episode.Draw{Task: s.tasks.First, Samples: s.set.drawn()}, 0)
+	if err := actor.Prepare(e); err != nil {
+		return nil, withCode(codeTasks, err)
+	}
 	call, ok := e.NextCall()
 	if !ok {
 		return nil, fmt.Errorf("the first episode has no call to make: %v", e.Fault)

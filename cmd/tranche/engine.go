@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"tranche/action"
 	"tranche/episode"
 	"tranche/inference/enginesim"
 	"tranche/sampler/taskfile"
@@ -34,6 +35,7 @@ type engineCmd struct {
 	SolveRate   float64  `default:"0.7" placeholder:"SHARE" group:"answers" help:"Share of solvable questions that are answered right, 0 to 1. Default: ${default}."`
 	LengthMean  float64  `default:"120" placeholder:"TOKENS" group:"answers" help:"Mean length of free text. Default: ${default} tokens."`
 	LengthSigma float64  `default:"0.6" placeholder:"X" group:"answers" help:"Spread of free text: standard deviation of the logarithm of its length, over 0 to 4. Default: ${default}."`
+	Calls       string   `enum:"api,tool-call,fenced,python,tags" default:"api" placeholder:"FORM" group:"answers" help:"How it calls tools: api (those of a request, as tool calls); tool-call, fenced, python, tags (also those that stand between <tools> and </tools> in a system message, written as text: what run has for --calls). Default: ${default}."`
 	Answers     []string `sep:"none" placeholder:"FILE" group:"answers" help:"Task file whose questions the engine then knows the answers of; may be repeated."`
 	Prompt      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the question in --answers, as for run."`
 	Answer      string   `placeholder:"TEMPLATE" group:"answers" help:"Template for the answer in --answers, as for run."`
@@ -174,6 +176,7 @@ func (c *engineCmd) config(ctx context.Context) (enginesim.Config, time.Duration
 	cfg.LengthMean, cfg.LengthSigma = c.LengthMean, c.LengthSigma
 	cfg.NullBlock, cfg.NoPrefixCache, cfg.Priority = cfg.NullBlock || c.NullBlock, c.NoPrefixCache, c.Priority
 	cfg.Batching, cfg.Shapes = enginesim.Batching(c.Batching), c.Shapes
+	cfg.Calls = writtenCalls(c.Calls)
 	cfg.Speaks, cfg.NoScaleOut, cfg.OddTokens = enginesim.Speaks(c.Speaks), c.NoScaleOut, c.OddTokens
 	cfg.Strict, cfg.HideCached, cfg.WeightVersion, cfg.DevRoutes = c.Strict, c.HideCached, c.WeightVersion, c.DevRoutes
 	cfg.KeepAlive = timeFlag(f, "keep-alive", c.KeepAlive, 1)
@@ -396,4 +399,13 @@ func question(t *episode.Task) string {
 		}
 	}
 	return ""
+}
+
+// writtenCalls is the form in which an engine's model writes calls, for a call format by name.
+func writtenCalls(format string) enginesim.WrittenCalls {
+	switch format {
+	case action.CallsToolCall, action.CallsFenced, action.CallsPython, action.CallsTags:
+		return enginesim.WrittenCalls(format)
+	}
+	return enginesim.WritesNone
 }

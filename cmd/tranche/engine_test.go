@@ -40,7 +40,7 @@ func TestEngineDefaultsAreTheEnginesOwn(t *testing.T) {
 func TestEngineFlagsReachTheEngine(t *testing.T) {
 	cfg, err := engineConfig(t, "--machine", "llama-3.1-8b-a100", "--context", "4096", "--block-tokens", "32", "--null-block", "--no-prefix-cache",
 		"--batching", "shaped", "--shapes", "128,4096", "--max-seqs", "16", "--step-pair", "1.05ns", "--step-base", "2ms", "--keep-alive", "1s", "--strict",
-		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--speaks", "sglang", "--odd-tokens", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
+		"--hide-cached", "--dev-routes", "--weight-version", "v1", "--speaks", "sglang", "--odd-tokens", "--calls", "tags", "--length-mean", "50", "--length-sigma", "1", "--speed", "0",
 		"--fault", "503=0.5,first=3", "--fault", "reset=1,match=a,b=c", "--retry-after", "2s", "--drip-pause", "1ms")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestEngineFlagsReachTheEngine(t *testing.T) {
 	want := enginesim.Config{
 		Model: "sim", Seed: 1, SolveRate: cfg.SolveRate, ContextTokens: 4096, KVTokens: m.KVTokens, BlockTokens: 32, MaxSeqs: 16, StepBudget: m.StepBudget,
 		NullBlock: true, NoPrefixCache: true, Step: step, Batching: enginesim.Shaped, Shapes: []int{128, 4096}, LengthMean: 50, LengthSigma: 1,
-		KeepAlive: time.Second, Strict: true, HideCached: true, DevRoutes: true, WeightVersion: "v1", Speaks: enginesim.SpeaksSGLang, OddTokens: true,
+		KeepAlive: time.Second, Strict: true, HideCached: true, DevRoutes: true, WeightVersion: "v1", Speaks: enginesim.SpeaksSGLang, OddTokens: true, Calls: enginesim.WritesTags,
 		Faults: enginesim.Faults{
 			Rules:      []enginesim.FaultRule{{Fault: "503", Rate: 0.5, First: 3}, {Fault: "reset", Rate: 1, Match: "a,b=c"}},
 			RetryAfter: 2 * time.Second, DripPause: time.Millisecond,

@@ -97,7 +97,7 @@ func (f *fleet) embed(s *Settings, answers func(string) (string, bool)) (Endpoin
 	if s.Padded > 0 {
 		batching = enginesim.Static
 	}
-	engine, err := enginesim.New(enginesim.Config{Model: model, Seed: s.EngineSeed, SolveRate: &s.EngineSolveRate, Speed: s.EngineSpeed, Answer: answers, Batching: batching, MaxSeqs: s.Padded})
+	engine, err := enginesim.New(enginesim.Config{Model: model, Seed: s.EngineSeed, SolveRate: &s.EngineSolveRate, Speed: s.EngineSpeed, Answer: answers, Batching: batching, MaxSeqs: s.Padded, Calls: writtenCalls(s.Calls.Format)})
 	if err != nil {
 		return Endpoint{}, withCode(codeUsage, fmt.Errorf("embedded engine: %w", err))
 	}

@@ -68,6 +68,7 @@ func defaultOut(s *Settings, now time.Time) string {
 func (s *session) start(ctx context.Context) error {
 	ctx, stop := s.watchSignals(ctx)
 	defer stop()
+	defer s.closeTools()
 	if err := s.checkTasks(ctx); err != nil {
 		return err
 	}
@@ -164,6 +165,7 @@ func (c *resumeCmd) do(ctx context.Context, a *app, given map[string]bool) error
 func (s *session) resume(ctx context.Context, old *runFile) error {
 	ctx, stop := s.watchSignals(ctx)
 	defer stop()
+	defer s.closeTools()
 	if err := s.checkTasks(ctx); err != nil {
 		return err
 	}

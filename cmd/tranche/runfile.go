@@ -44,6 +44,7 @@ func identity(s *Settings, tasksDigest string, models []string) map[string]strin
 	if s.drawn() == s.Samples { // nothing is over-provisioned: the same as before there was such a key
 		delete(id, "oversample")
 	}
+	identifyTools(s, id)
 	if len(s.Endpoint) > 0 { // nobody asks the embedded engine
 		delete(id, "engine-seed")
 		delete(id, "engine-solve-rate")

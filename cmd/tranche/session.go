@@ -34,6 +34,7 @@ type session struct {
 
 	tasks  taskfile.Report
 	fleet  *fleet
+	kit    toolkit
 	actor  *action.Set // nil until episodes are played
 	file   runFile
 	writer *storage.Writer
@@ -138,6 +139,12 @@ func (s *session) taskConfig() taskfile.Config {
 func (s *session) checkTasks(ctx context.Context) error {
 	cfg := s.taskConfig()
 	err := errors.Join(cfg.Validate(), s.samplerConfig().Validate(), s.checkGraders())
+	if terr := s.openTools(ctx); terr != nil {
+		return withCode(codeUsage, errors.Join(err, terr))
+	}
+	if serr := s.checkSandbox(ctx); serr != nil {
+		return errors.Join(err, serr)
+	}
 	actor, aerr := s.newActor()
 	if err = errors.Join(err, aerr); err != nil {
 		return withCode(codeUsage, err)
@@ -154,7 +161,7 @@ func (s *session) checkTasks(ctx context.Context) error {
 }
 
 func (s *session) newActor() (*action.Set, error) {
-	return action.New(s.actionConfig(), append(action.Builtins(), s.a.tools...)...)
+	return action.New(s.actionConfig(), slices.Concat(action.Builtins(), s.a.tools, s.kit.tools)...)
 }
 
 func (s *session) newScorer() (*reward.Scorer, error) {
@@ -241,8 +248,9 @@ func (s *session) total() int64 {
 }
 
 func (s *session) actionConfig() action.Config {
+	calls, _ := s.set.Calls.format() // the settings were checked
 	return action.Config{
-		Tools: s.set.Tools, Workers: s.set.ActionWorkers, Timeout: s.set.ActionTimeout, MaxObservationBytes: int(s.set.MaxObservation),
+		Calls: calls, Tools: s.kit.offered, Workers: s.set.ActionWorkers, Timeout: s.set.ActionTimeout, MaxObservationBytes: int(s.set.MaxObservation),
 	}
 }
 

@@ -66,7 +66,12 @@ type Settings struct {
 	ExtraBody        Object   `placeholder:"JSON" group:"sampling" scope:"result" help:"JSON object of more request fields. They win over the ones above. Not taken: messages, model, tools, stream, n and max_tokens (use the keys of their own); a max_tokens in an endpoint's own extra-body only lowers the limit. Default: none."`
 
 	// Tools and rewards.
-	Tools          []string      `sep:"none" placeholder:"NAME" group:"tools" scope:"result" help:"Built-in tool every task is offered (calculator, submit); may be repeated. Default: what each task names."`
+	Tools          []string      `sep:"none" placeholder:"NAME" group:"tools" scope:"result" help:"Tool every task is offered: a built-in one (calculator, submit, python, bash, read_file, write_file), or one that the settings file defines with command-tool, http-tool or mcp-server (a server's name stands for all its tools); may be repeated. Default: what each task names."`
+	CommandTool    CommandTools  `kong:"-" group:"tools" scope:"result" help:"Programs of the user's own as tools, in a settings file: a list of {name, description, parameters, run, dir, timeout, idempotent, env, output}. Default: none."`
+	HTTPTool       HTTPTools     `kong:"-" name:"http-tool" group:"tools" scope:"result" help:"Web services as tools, in a settings file: a list of {name, description, parameters, url, method, headers, timeout, idempotent, max-bytes}. Default: none."`
+	MCPServer      MCPServers    `kong:"-" name:"mcp-server" group:"tools" scope:"result" help:"MCP servers whose tools are offered, in a settings file: a list of {name, run or url, dir, env, headers, tools, per, idempotent, timeout, start-timeout}. Default: none."`
+	Calls          Calls         `default:"api" placeholder:"FORM" group:"tools" scope:"result" help:"How the model calls tools: api (the server's tool calls), or written in its text as tool-call, fenced, python or tags; in a settings file also a map {format, blocks, output, prompt, stop}. See docs/tools.md. Default: ${default}."`
+	Sandbox        SandboxSpec   `kong:"-" group:"tools" scope:"result" help:"Where python, bash, read_file and write_file work, in a settings file: a map {backend, memory, pids, disk, file-size, net, rootfs, require, modules, cpu, grace, max-memory, max-runs}. See docs/code-tools.md. Default: the back end ns, 512MiB, 64 processes, no network."`
 	MaxObservation Bytes         `default:"16KiB" placeholder:"SIZE" group:"tools" scope:"result" help:"Most a tool's output may put into the context; the middle of longer output is cut. Default: ${default}."`
 	ActionTimeout  time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"result" help:"Time one tool call may take. Default: ${default}."`
 	ActionWorkers  int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Tool calls that run at once; 0 = twice the cores. Default: ${default}."`
@@ -175,6 +180,9 @@ func (s *Settings) check() error {
 			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)
 		}
 	}
+	s.Sandbox.check(f)
+	_, err := s.Calls.format()
+	f.at("", err)
 	for _, stop := range s.Stop {
 		if stop == "" {
 			f.add("stop: a stop string must not be empty")

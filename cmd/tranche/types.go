@@ -129,6 +129,14 @@ func (o Object) canonical() Object {
 	return c
 }
 
+// text is the object as JSON, nil for none.
+func (o Object) text() json.RawMessage {
+	if o == nil {
+		return nil
+	}
+	return encode(o)
+}
+
 // RewardSpec is one grader of the reward list; a flag names only a kind.
 type RewardSpec struct {
 	Name      string   `json:"name,omitempty"`

@@ -89,8 +89,21 @@ func relativeTo(dir string, s *Settings, set map[string]bool) {
 			s.Tasks[i] = join(p)
 		}
 	}
+	if set["sandbox"] {
+		s.Sandbox.Rootfs = join(s.Sandbox.Rootfs)
+	}
 	if set["out"] {
 		s.Out = join(s.Out)
+	}
+	for i, c := range s.CommandTool {
+		if set["command-tool"] && !filepath.IsAbs(c.Dir) {
+			s.CommandTool[i].Dir = filepath.Join(dir, c.Dir)
+		}
+	}
+	for i, m := range s.MCPServer {
+		if set["mcp-server"] && len(m.Run) > 0 && !filepath.IsAbs(m.Dir) {
+			s.MCPServer[i].Dir = filepath.Join(dir, m.Dir)
+		}
 	}
 }
 
@@ -275,6 +288,8 @@ func (y *yamlFile) value(name string, node ast.Node, into reflect.Value) {
 		*target = y.endpoints(n)
 	case *[]RewardSpec:
 		*target = y.rewards(n)
+	case fromYAML:
+		target.readYAML(y, name, n)
 	case *Object:
 		*target = y.object(name, n)
 	case *time.Duration:
@@ -343,7 +358,7 @@ func (y *yamlFile) unit(name string, n ast.Node, into encoding.TextUnmarshaler) 
 			y.fault(n, "%s: %v", name, err)
 		}
 	default:
-		y.expected(n, name, "a size such as 256MiB")
+		y.expected(n, name, "a size such as 256MiB, or a time such as 30s")
 	}
 }
 

@@ -71,6 +71,8 @@ type Config struct {
 	// OddTokens samples some words in smaller pieces than the tokenizer would cut them into, as models do: the ids of the answer are then
 	// not those of its text. Default false.
 	OddTokens bool
+	// Calls is the form in which tool calls are written as text where a system message tells of tools. Default WritesNone.
+	Calls WrittenCalls
 	// HideCached leaves prompt_tokens_details out of usage, as vLLM does unless told otherwise. Default false: it is told.
 	HideCached bool
 }
@@ -188,6 +190,7 @@ func (c Config) Validate() error {
 	}
 	want(c.KVTokens/max(c.BlockTokens, 1) < 1<<30, "KVTokens is %d, more than 2^30 blocks", c.KVTokens)
 	want(slices.Contains([]Speaks{SpeaksVLLM, SpeaksSGLang, SpeaksLlama}, c.Speaks), "Speaks is %q, must be %s, %s or %s", c.Speaks, SpeaksVLLM, SpeaksSGLang, SpeaksLlama)
+	want(slices.Contains(writtenForms(), c.Calls), "Calls is %q, must be one of %q", c.Calls, writtenForms())
 	want(slices.Contains([]Batching{Continuous, Static, Shaped}, c.Batching), "Batching is %q, must be %s, %s or %s", c.Batching, Continuous, Static, Shaped)
 	want(rising(c.Shapes), "Shapes is %v, must be at least one length of at least 1 token, rising", c.Shapes)
 	want(c.Speed >= 0, "Speed is %g, must not be negative (0 = no waiting)", c.Speed)

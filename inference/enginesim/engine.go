@@ -72,7 +72,7 @@ func New(c Config) (*Engine, error) {
 	t := NewTokenizer()
 	return &Engine{
 		config: c, tokens: t, jinx: newJinx(c.Faults, c.Seed), began: time.Now(),
-		policy: &policy{tokens: t, words: strings.Fields(commonWords), solve: *c.SolveRate, mean: c.LengthMean, sigma: c.LengthSigma, answer: c.Answer, odd: c.OddTokens},
+		policy: &policy{tokens: t, words: strings.Fields(commonWords), solve: *c.SolveRate, mean: c.LengthMean, sigma: c.LengthSigma, answer: c.Answer, odd: c.OddTokens, calls: c.Calls},
 		flows:  map[uint64]*flow{}, arrivals: map[uint64]uint64{}, model: NewModel(c), counters: NewModel(c).Counters(),
 		version: c.WeightVersion, waits: newWaits(),
 	}, nil

@@ -17,6 +17,7 @@ type policy struct {
 	mean, sigma float64  // log-normal length of free text
 	answer      func(string) (string, bool)
 	odd         bool // tokens are not cut as the tokenizer would
+	calls       WrittenCalls
 }
 
 // want is what the request says about tools.
@@ -36,15 +37,30 @@ type question struct {
 // say returns the answer to a prompt, tool calls in the template's form.
 func (p *policy) say(prompt []int32, draw uint64, w want) string {
 	c := p.tokens.read(prompt)
-	s := speech{policy: p, dice: newDice(draw), scene: survey(c)}
-	if w.none {
+	heard, written := p.calls.hear(c)
+	s := speech{policy: p, dice: newDice(draw), scene: survey(heard), written: written}
+	if written {
+		w = want{}
+	} else if w.none {
 		s.tools = nil
 	}
 	s.question = p.understand(s.asked, s.dice)
 	if forced := s.forced(w); forced != nil {
 		return s.call(forced)
 	}
-	s.calc, s.submit = toolNamed(s.tools, "calc"), toolNamed(s.tools, "submit", "final_answer")
+	said := s.decide(w)
+	if written {
+		return s.overrun(said)
+	}
+	return said
+}
+
+// calculators are how the names of tools begin that work out an expression.
+var calculators = []string{"calc", "python"}
+
+// decide picks what is said.
+func (s *speech) decide(w want) string {
+	s.calc, s.submit = toolNamed(s.tools, calculators...), toolNamed(s.tools, "submit", "final_answer")
 	switch {
 	case s.calc != nil && s.formula != "":
 		return s.calculate(w)
@@ -91,6 +107,7 @@ type speech struct {
 	scene
 	question
 	calc, submit *toolDef
+	written      bool // tools and calls are texts
 }
 
 // understand finds out what is asked: from the table of answers when it knows this question, else from an arithmetic
@@ -177,7 +194,7 @@ func (s *speech) firstCall(wrong float64) string {
 		formula = s.slip(formula)
 	}
 	call := s.toolText(s.calc, formula)
-	if part := firstPart(formula); part != "" && s.chance(0.15) {
+	if part := firstPart(formula); part != "" && !s.written && s.chance(0.15) {
 		call = s.toolText(s.calc, part) + "\n" + call // two at once; the whole one last, as its result counts
 	}
 	if s.chance(0.35) {
@@ -293,7 +310,7 @@ func (s *speech) forced(w want) *toolDef {
 // call writes a call of any tool, with the best arguments known.
 func (s *speech) call(d *toolDef) string {
 	switch {
-	case s.formula != "" && toolNamed([]toolDef{*d}, "calc") != nil:
+	case s.formula != "" && toolNamed([]toolDef{*d}, calculators...) != nil:
 		return s.toolText(d, s.formula)
 	case s.truth != "" && toolNamed([]toolDef{*d}, "submit", "final_answer") != nil:
 		return s.toolText(d, s.guess(s.solve))
@@ -318,6 +335,9 @@ func (s *speech) toolText(d *toolDef, text string) string {
 		}
 	}
 	b.WriteByte('}')
+	if s.written {
+		return s.calls.write(d, b.String())
+	}
 	return callText(d.name, b.String())
 }
 

@@ -18,30 +18,35 @@ const module = "tranche"
 // mayImport is the table: what a package (and the packages below it) may import of this module. A package that is missing here
 // is a fault: new packages are entered on purpose.
 var mayImport = map[string][]string{
-	"episode":               {},
-	"bucketing":             {},
-	"scheduler":             {"bucketing", "episode"},
-	"sampler":               {"episode"},
-	"sampler/taskfile":      {"episode"},
-	"inference":             {"episode"},
-	"inference/enginesim":   {"episode"},
-	"action":                {"episode", "internal/workpool"},
-	"action/sandbox":        {"episode"},
-	"action/sandbox/tree":   {"action/sandbox"},
-	"action/sandbox/ns":     {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
-	"action/sandbox/output": {"action/sandbox"},
-	"action/sandbox/plain":  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
-	"reward":                {"episode", "internal/workpool"},
-	"storage":               {"episode"},
-	"monitor":               {"episode"},
-	"bench":                 {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
-	"cmd/tranche":           {"*"},
-	"internal/workpool":     {},
-	"internal/mock":         {},
-	"internal/layering":     {},
-	"internal/interop":      {"*"}, // programs of others against this binary: tests only
-	"scripts":               {},
-	"examples":              {},
+	"episode":                            {},
+	"bucketing":                          {},
+	"scheduler":                          {"bucketing", "episode"},
+	"sampler":                            {"episode"},
+	"sampler/taskfile":                   {"episode"},
+	"inference":                          {"episode"},
+	"inference/enginesim":                {"episode"},
+	"action":                             {"episode", "internal/workpool", "internal/offspring"},
+	"action/mcptools":                    {"episode", "action", "internal/offspring"},
+	"action/sandbox":                     {"episode"},
+	"action/sandbox/tree":                {"action/sandbox"},
+	"action/sandbox/output":              {"action/sandbox"},
+	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/session":             {"action/sandbox"},
+	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/ns"}, // it tests over back ends
+	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
+	"reward":                             {"episode", "internal/workpool"},
+	"storage":                            {"episode"},
+	"monitor":                            {"episode"},
+	"bench":                              {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
+	"cmd/tranche":                        {"*"},
+	"internal/workpool":                  {},
+	"internal/offspring":                 {},
+	"internal/mock":                      {},
+	"internal/layering":                  {},
+	"internal/interop":                   {"*"}, // programs of others against this binary: tests only
+	"scripts":                            {},
+	"examples":                           {},
 
 	"action/sandbox/sandboxtest": {"action/sandbox"},
 }
@@ -52,6 +57,7 @@ var owners = map[string][]string{
 	"github.com/alitto/pond/v2":                {"internal/workpool"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"action"},
 	"github.com/expr-lang/expr":                {"action"},
+	"github.com/modelcontextprotocol/go-sdk":   {"action/mcptools"},
 	"github.com/parquet-go/parquet-go":         {"storage"},
 	"github.com/apache/arrow-go/v18":           {"storage"},
 	"github.com/klauspost/compress":            {"storage"},
@@ -139,11 +145,12 @@ func layerFault(u use) string {
 	return fmt.Sprintf("%s: package %s may not import %s (allowed: %v)", u.file, u.pkg, target, allowed)
 }
 
-// testMayImport: tests use the mock server, tests of a client may run it against the simulated engine, and the attacks are tried on
-// every back end.
+// testMayImport: tests use the mock server, tests of a client may run it against the simulated engine, the attacks are tried on every back
+// end, and the code tools on the one that runs everywhere.
 func testMayImport(pkg, target string) bool {
 	return target == "internal/mock" || pkg == "inference" && target == "inference/enginesim" ||
-		pkg == "sampler/taskfile" && target == "storage" || pkg == "action/sandbox/sandboxtest" && strings.HasPrefix(target, "action/sandbox/")
+		pkg == "sampler/taskfile" && target == "storage" || pkg == "action/sandbox/sandboxtest" && strings.HasPrefix(target, "action/sandbox/") ||
+		pkg == "action/codetools" && target == "action/sandbox/plain"
 }
 
 func ownerFault(u use) string {

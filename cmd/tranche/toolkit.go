@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"tranche/action"
+	"tranche/action/codetools"
+	"tranche/action/mcptools"
+	"tranche/action/sandbox"
+)
+
+// toolkit is the tools of one invocation that are made of settings: programs, web services, MCP servers, and those that run code.
+type toolkit struct {
+	tools   []action.Tool
+	desk    *codetools.Desk // of the tools that run code
+	coding  []string        // their names, but for those that the user gave to tools of their own
+	servers []*mcptools.Server
+	offered []string // the run's tools, with those of a server in the place of its name
+}
+
+// openTools makes the tools of the settings and starts or reaches the MCP servers. Close them with closeTools, also after an error.
+func (s *session) openTools(ctx context.Context) error {
+	f := &faults{}
+	for i, c := range s.set.CommandTool {
+		s.kit.add(f, fmt.Sprintf("command-tool[%d] (%s)", i, c.Name), func() (action.Tool, error) { return action.NewCommand(c.config()) })
+	}
+	for i, h := range s.set.HTTPTool {
+		s.kit.add(f, fmt.Sprintf("http-tool[%d] (%s)", i, h.Name), func() (action.Tool, error) { return action.NewHTTP(h.config()) })
+	}
+	f.at("sandbox", s.addCodeTools())
+	var configs []mcptools.Config
+	for i, m := range s.set.MCPServer {
+		cfg, err := m.config()
+		f.at(fmt.Sprintf("mcp-server[%d] (%s)", i, m.Name), err)
+		if slices.ContainsFunc(configs, func(o mcptools.Config) bool { return o.Name == cfg.Name }) {
+			f.add("mcp-server[%d]: name: %q is another server's", i, m.Name)
+		}
+		configs = append(configs, cfg)
+	}
+	if err := f.err(); err != nil {
+		return withCode(codeUsage, err)
+	}
+	return withCode(codeUsage, s.openServers(ctx, configs))
+}
+
+// addCodeTools makes the tools that run code. A tool of the user's own that has the name of one stands in its place.
+func (s *session) addCodeTools() (err error) {
+	spec := s.set.Sandbox
+	s.kit.desk, err = codetools.New(func() (sandbox.Executor, error) { return openExecutor(spec.backend()) }, spec.config(&s.set))
+	if err != nil {
+		return err
+	}
+	taken := slices.Concat(s.a.tools, s.kit.tools)
+	for _, t := range s.kit.desk.Tools() {
+		if !slices.ContainsFunc(taken, func(own action.Tool) bool { return own.Name() == t.Name() }) {
+			s.kit.tools = append(s.kit.tools, t)
+			s.kit.coding = append(s.kit.coding, t.Name())
+		}
+	}
+	return nil
+}
+
+// checkSandbox opens a sandbox where every task is offered a tool that needs one. Where only tasks name such tools, their first call does.
+func (s *session) checkSandbox(ctx context.Context) error {
+	if !slices.ContainsFunc(s.set.Tools, func(name string) bool { return slices.Contains(s.kit.coding, name) }) {
+		return nil
+	}
+	if err := s.kit.desk.Check(ctx); err != nil {
+		return withCode(codeUsage, fmt.Errorf("sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program))
+	}
+	if s.set.Sandbox.backend() == backendPlain {
+		s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
+	}
+	return nil
+}
+
+// at adds an error under the key it belongs to; "" = it names that itself.
+func (f *faults) at(key string, err error) {
+	if err == nil {
+		return
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() { // a list, not a chain
+		for _, e := range many.Unwrap() {
+			f.at(key, e)
+		}
+		return
+	}
+	if key != "" {
+		err = fmt.Errorf("%s: %w", key, err)
+	}
+	f.list = append(f.list, err)
+}
+
+func (k *toolkit) add(f *faults, key string, make func() (action.Tool, error)) {
+	t, err := make()
+	f.at(key, err)
+	if err == nil {
+		k.tools = append(k.tools, t)
+	}
+}
+
+// openServers connects to all servers and names their tools.
+func (s *session) openServers(ctx context.Context, configs []mcptools.Config) error {
+	f := &faults{}
+	groups := map[string][]string{}
+	for i, cfg := range configs {
+		server, err := mcptools.Open(ctx, cfg, s.a.notice)
+		f.at(fmt.Sprintf("mcp-server[%d] (%s)", i, cfg.Name), err)
+		if err == nil {
+			s.kit.servers = append(s.kit.servers, server)
+		}
+	}
+	if err := f.err(); err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, t := range slices.Concat(action.Builtins(), s.a.tools, s.kit.tools) {
+		known[t.Name()] = true
+	}
+	tools, err := mcptools.Tools(s.kit.servers, func(name string) bool { return known[name] })
+	if err != nil {
+		return err
+	}
+	for _, t := range tools {
+		groups[t.Server] = append(groups[t.Server], t.Name())
+		known[t.Name()] = true
+		s.kit.tools = append(s.kit.tools, t.Tool)
+	}
+	for i, cfg := range configs {
+		if known[cfg.Name] {
+			f.add("mcp-server[%d]: name: %q is also a tool's: which of them is meant in tools could not be told", i, cfg.Name)
+		}
+		s.a.notice("MCP server %s: %d tools (%s)", cfg.Name, len(groups[cfg.Name]), short(joined(groups[cfg.Name]), 200))
+	}
+	s.kit.offered = expanded(s.set.Tools, groups)
+	return f.err()
+}
+
+// expanded puts a server's tools in the place of its name.
+func expanded(names []string, groups map[string][]string) []string {
+	var list []string
+	for _, name := range names {
+		if tools, ok := groups[name]; ok {
+			list = append(list, tools...)
+			continue
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+// closeTools ends what openTools started.
+func (s *session) closeTools() {
+	for _, t := range s.kit.tools {
+		if web, ok := t.(*action.HTTP); ok {
+			web.Close()
+		}
+	}
+	for _, server := range s.kit.servers {
+		server.Close()
+	}
+	if s.kit.desk != nil {
+		if err := s.kit.desk.Close(); err != nil {
+			s.a.notice("warning: closing the sandboxes: %v", err)
+		}
+	}
+}
+
+// identifyTools puts into a run's identity what of the tools decides its results: not where the programs lie. Without tools of the user's own
+// it is what it was before there were any.
+func identifyTools(s *Settings, id map[string]string) {
+	commands, servers := slices.Clone(s.CommandTool), slices.Clone(s.MCPServer)
+	for i := range commands {
+		commands[i].Dir = ""
+	}
+	for i := range servers {
+		servers[i].Dir = ""
+	}
+	for key, v := range map[string]struct {
+		none  bool
+		value any
+	}{
+		"command-tool": {len(commands) == 0, commands}, "http-tool": {len(s.HTTPTool) == 0, s.HTTPTool},
+		"mcp-server": {len(servers) == 0, servers}, "calls": {s.Calls.native(), s.Calls},
+		"sandbox": {s.Sandbox.decides().none(), s.Sandbox.decides()},
+	} {
+		if id[key] = string(encode(v.value)); v.none {
+			delete(id, key)
+		}
+	}
+}

@@ -1,0 +1,13 @@
+package offspring
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+func bind(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+func leash(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL }
+
+func kill(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }
