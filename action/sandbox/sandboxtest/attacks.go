@@ -74,7 +74,9 @@ func attacks() []attack {
 			claims: list(status(sandbox.StatusOutputLimit), kept(sandbox.DefaultKeep), within(20*time.Second))},
 		{name: "a grandchild holds stdout", needs: need(kill), program: "hold_stdout", claims: list(status(sandbox.StatusOK), printed("hi\n"), leftBehind(1), within(10*time.Second))},
 		{name: "daemons", needs: need(kill), program: "daemons", claims: list(status(sandbox.StatusOK), leftBehind(5), within(10*time.Second))},
-		{name: "deaf to every signal", program: "deaf", shape: wall(short), claims: list(status(sandbox.StatusWallLimit), printed("deaf\n"), lasted(short), within(10*time.Second))},
+		{name: "deaf to every signal", program: "deaf", shape: wall(short), claims: list(status(sandbox.StatusWallLimit), lasted(short), within(10*time.Second))},
+		{name: "case SB-o1", shape: func(c *sandbox.Cmd) { shell("sleep 300 & echo hi; sleep 300")(c); c.Wall = time.Second },
+			claims: list(status(sandbox.StatusWallLimit), printed("hi\n"), lasted(time.Second), within(2*time.Second))},
 		{name: "asleep past the time", program: "sleep", shape: wall(short), claims: list(status(sandbox.StatusWallLimit), lasted(short), within(10*time.Second))},
 		{name: "stopped", program: "stop", shape: wall(short), claims: list(status(sandbox.StatusWallLimit), lasted(short))},
 
