@@ -227,8 +227,7 @@ func (b boundBlock) opens(text string) int {
 			return -1
 		}
 		at := from + i
-		rest, _, _ := strings.Cut(text[at+len(b.Open):], "\n")
-		if startsLine(text, at) && strings.TrimSpace(rest) == "" {
+		if startsLine(text, at) && endsLine(text[at+len(b.Open):]) {
 			return at
 		}
 		from = at + len(b.Open)
@@ -265,6 +264,12 @@ func (b boundBlock) fenceEnd(rest string) (end int, closed bool) {
 func startsLine(text string, at int) bool {
 	before := strings.TrimRight(text[:at], " \t")
 	return before == "" || before[len(before)-1] == '\n'
+}
+
+// endsLine looks no further than the blanks, so that a long line is not read again for each opening in it.
+func endsLine(rest string) bool {
+	rest = strings.TrimLeft(rest, " \t\r")
+	return rest == "" || rest[0] == '\n'
 }
 
 // call makes the call of a block. What cannot be read is said so that the model can put it right.

@@ -291,6 +291,7 @@ func BenchmarkTextCalls(b *testing.B) {
 	for name, text := range map[string]string{
 		"prose":      strings.Repeat("The quick brown fox jumps over the lazy dog.\n", 1500),
 		"half-opens": strings.Repeat("x ```python ```tool <answe\n", 2500),
+		"one line":   "\n" + strings.Repeat("```python x", 6000),
 		"lines":      "```python\n" + strings.Repeat("``\n", 20000),
 	} {
 		b.Run(name, func(b *testing.B) {

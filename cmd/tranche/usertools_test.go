@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"tranche/action"
+	"tranche/inference/enginesim"
 	"tranche/internal/mock"
 	"tranche/storage"
 )
@@ -57,6 +58,46 @@ func TestCallsWrittenInTextEndToEnd(t *testing.T) {
 			}
 			if stopped == 0 || later == 0 {
 				t.Errorf("%d turns ended with a stop string, %d were later ones: this test tests nothing", stopped, later)
+			}
+		})
+	}
+}
+
+// Whatever the server speaks, and where a stop string closes the call itself, later turns go by the tokens that were sampled.
+func TestCallsWrittenInTextOnOtherServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		engine enginesim.Config
+		yaml   string
+	}{
+		"sglang":                           {enginesim.Config{Speaks: enginesim.SpeaksSGLang}, "calls: tags\n"},
+		"llama-server":                     {enginesim.Config{Speaks: enginesim.SpeaksLlama}, "calls: tags\n"},
+		"no scale-out routes":              {enginesim.Config{NoScaleOut: true}, "calls: tags\n"},
+		"other tokens":                     {enginesim.Config{OddTokens: true}, "calls: tags\n"},
+		"a call that a stop string closes": {enginesim.Config{}, "calls: {format: tags, stop: [</calculator>, </answer>]}\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.engine.Calls = enginesim.WritesTags
+			dir := newRunDir(t)
+			newShell(t).do(codeOK, "run", arithmetic, "-c", write(t, "run.yaml", c.yaml), "--limit", "12", "--endpoint", served(t, c.engine), "-o", dir, "-q")
+			later, closed := 0, 0
+			for key, row := range rowsIn(t, dir) {
+				if row.PrefixBreak != nil || row.Submitted == nil {
+					t.Errorf("%s: prefix break %v, submitted %v", key, row.PrefixBreak, row.Submitted)
+				}
+				for i, turn := range row.Turns {
+					if later += min(i, 1); i > 0 && or(turn.Exchange, "") != "ids" {
+						t.Errorf("%s: turn %d went as %s", key, i, or(turn.Exchange, ""))
+					}
+					if strings.HasPrefix(or(turn.StopReason, ""), "</") {
+						closed++
+					}
+				}
+				if said := *row.Messages[2].Content; strings.Count(said, "</") != strings.Count(said, "<")/2 || !strings.Contains(said, "</") {
+					t.Errorf("%s: the first answer is %q", key, said)
+				}
+			}
+			if later == 0 || (closed > 0) != strings.HasPrefix(name, "a call") {
+				t.Errorf("%d later turns, %d closed by a stop string", later, closed)
 			}
 		})
 	}

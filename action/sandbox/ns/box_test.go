@@ -377,3 +377,64 @@ func TestOpenWaitsForRoom(t *testing.T) {
 		t.Errorf("queued for %v", res.Queue)
 	}
 }
+
+func TestSocketsOfFewKinds(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	res := run(t, b, sandbox.Cmd{Args: py(`
+import errno, socket
+for family, kind, protocol in ((1, 1, 0), (2, 1, 0), (2, 1, 6), (10, 2, 17), (2, 1, 132), (2, 1, 262), (16, 3, 0), (17, 3, 3), (40, 1, 0), (31, 1, 0), (0, 1, 0)):
+    try: socket.socket(family, kind, protocol); print('ok')
+    except OSError as e: print(errno.errorcode[e.errno])
+server = socket.create_server(('127.0.0.1', 8080))
+client = socket.create_connection(('127.0.0.1', 8080)); client.sendall(b'x')
+print(server.accept()[0].recv(1))
+`)})
+	want := "ok\nok\nok\nok\n" + strings.Repeat("EPROTONOSUPPORT\n", 2) + strings.Repeat("EAFNOSUPPORT\n", 5) + "b'x'\n"
+	if string(res.Stdout.Head) != want {
+		t.Errorf("%s\nwant\n%s%s", res.Stdout.Head, want, res.Stderr.Head)
+	}
+}
+
+// TestPidsLimitIsExact: as many processes as the limit says, whoever the init is.
+func TestPidsLimitIsExact(t *testing.T) {
+	for _, tier := range tiersHere(t) {
+		b := open(t, newExecutor(t, Config{Tier: tier}), spec())
+		for range 2 {
+			res := run(t, b, sandbox.Cmd{Args: py("import os, time\nn = 1\ntry:\n while True:\n  if os.fork() == 0: time.sleep(60)\n  n += 1\nexcept BlockingIOError: print(n)")})
+			if got := strings.TrimSpace(string(res.Stdout.Head)); got != "32" || res.LeftBehind != 31 {
+				t.Errorf("%s: %s processes, %d left behind, %s", tier, got, res.LeftBehind, res.Status)
+			}
+		}
+	}
+}
+
+// BenchmarkOpenAtOnce opens many sandboxes and tells what each takes of the host's memory, kernel's included.
+func BenchmarkOpenAtOnce(b *testing.B) {
+	const most = 1000
+	e := newExecutor(b, Config{MaxIdle: -1})
+	before := available(b)
+	n := 0
+	for b.Loop() {
+		if n == most {
+			b.Fatalf("%d are enough: -benchtime %dx", most, most)
+		}
+		n++
+		open(b, e, sandbox.Spec{})
+	}
+	b.ReportMetric(float64(before-available(b))/float64(n)/1024, "KiB/slot")
+}
+
+// available is how many bytes of memory the host has left.
+func available(b *testing.B) int64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	var n int64
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		b.Fatal(err)
+	}
+	return n << 10
+}

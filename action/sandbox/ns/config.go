@@ -11,7 +11,8 @@ import (
 
 // Config is how the back end works on this host. Zero fields take the defaults.
 type Config struct {
-	// MaxOpen is how many sandboxes may be open at once; Open waits for room. 0 = 2,000.
+	// MaxOpen is how many sandboxes may be open at once; Open waits for room. Each takes up to 12 descriptors: where this process may have
+	// too few for so many, less are open. 0 = 2,000.
 	MaxOpen int
 	// MaxIdle is how many warm slots are kept for the next Open. 0 = 32; -1 = none.
 	MaxIdle int

@@ -50,12 +50,33 @@ func New(config Config) (*Executor, error) {
 		return nil, fmt.Errorf("sandbox %s: %w", backend, err)
 	}
 	config = config.withDefaults()
-	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, config.MaxOpen), open: map[*box]bool{}}
+	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, roomFor(config.MaxOpen, openFilesLimit())), open: map[*box]bool{}}
 	e.probe()
 	if config.Tier != "" && e.broken != nil {
 		return nil, errors.Join(e.broken, e.Close())
 	}
 	return e, nil
+}
+
+// roomFor is how many sandboxes may be open where this process may have so many descriptors.
+func roomFor(wanted int, descriptors uint64) int {
+	const (
+		each   = 12  // a slot and a program in it
+		others = 256 // for the rest of the process
+	)
+	if descriptors < others+each {
+		return 1
+	}
+	return int(min(uint64(wanted), (descriptors-others)/each))
+}
+
+// openFilesLimit is how many descriptors this process may have. Go has raised it as far as it goes.
+func openFilesLimit() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 0
+	}
+	return l.Cur
 }
 
 // Capabilities says what was found out.

@@ -20,8 +20,7 @@ const (
 	tmpDir  = "/tmp"
 	shmDir  = "/dev/shm"
 
-	newRoot   = "/tmp" // where the new root is put together: every Linux has this folder
-	givenRoot = ".rootfs"
+	newRoot = "/tmp" // where the new root is put together: every Linux has this folder
 )
 
 // build makes the root file system of a slot and enters it. tree is the tree of a rootfs that the host opened, or -1.
@@ -75,10 +74,10 @@ func (r *root) source(rootfs string, tree int) (string, error) {
 		return rootfs, nil
 	}
 	// A tree that the host opened has no path yet: it gets one in a mount that goes away with the old root.
-	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, "/mnt", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, newRoot, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return "", fmt.Errorf("mount the rootfs %s: %w", rootfs, err)
 	}
-	return "/mnt", nil
+	return newRoot, nil
 }
 
 // collect opens what is to be seen in the root.
@@ -115,7 +114,7 @@ func (r *root) collectRootfs(named, source string) error {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "proc", "dev", "sys", "run", "w", "tmp", givenRoot:
+		case "proc", "dev", "sys", "run", "w", "tmp":
 			continue
 		}
 		if err := r.hold(filepath.Join(source, e.Name()), e.Name()); err != nil {

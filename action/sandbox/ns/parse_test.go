@@ -162,6 +162,18 @@ func TestConfigReportsEveryFaultAtOnce(t *testing.T) {
 	}
 }
 
+func TestRoomFor(t *testing.T) {
+	for _, c := range []struct {
+		wanted      int
+		descriptors uint64
+		want        int
+	}{{2000, 1 << 20, 2000}, {2000, 1024, 64}, {10, 1024, 10}, {2000, 256, 1}, {2000, 0, 1}, {2000, ^uint64(0), 2000}} {
+		if got := roomFor(c.wanted, c.descriptors); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
 // TestStatusFollowsTheOrder: of several causes, the first of the documented order is told.
 func TestStatusFollowsTheOrder(t *testing.T) {
 	all := facts{stopped: map[sandbox.Status]bool{sandbox.StatusCanceled: true, sandbox.StatusWallLimit: true, sandbox.StatusOutputLimit: true},

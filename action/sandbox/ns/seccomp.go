@@ -111,7 +111,11 @@ func filter(withoutSystemV bool) []unix.SockFilter {
 	}
 	a.args(unix.SYS_CLONE, 0, func() { a.when(unix.BPF_JSET, newNamespace, func() { a.fail(unix.EPERM) }) })
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
-		a.args(nr, 0, func() { a.only(unix.EAFNOSUPPORT, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6) })
+		a.args(nr, 0, func() {
+			a.only(unix.EAFNOSUPPORT, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6)
+			a.load(offArgs + 8*2) // other protocols would make the kernel load modules that hardly anybody looks at
+			a.only(unix.EPROTONOSUPPORT, 0, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6)
+		})
 	}
 	for _, nr := range firstArgIsPid() {
 		a.args(nr, 0, a.initThread)
@@ -121,7 +125,7 @@ func filter(withoutSystemV bool) []unix.SockFilter {
 	}
 	a.args(unix.SYS_FCNTL, 1, func() { a.deny([]uint32{unix.F_SETOWN, unix.F_SETOWN_EX}, unix.EPERM) }) // a signal to the init
 	a.args(unix.SYS_IOCTL, 1, func() {
-		a.deny([]uint32{unix.TIOCSTI, unix.TIOCLINUX, fiosetown, siocspgrp}, unix.EPERM)
+		a.deny([]uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD, fiosetown, siocspgrp}, unix.EPERM)
 	})
 	a.ret(unix.SECCOMP_RET_ALLOW)
 	return a.code
