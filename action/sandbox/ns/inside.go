@@ -77,6 +77,7 @@ type inside struct {
 	setup  setup
 	filter []unix.SockFilter
 	work   *os.File // the program's folder, and /tmp
+	null   int      // /dev/null: the input of programs that have none
 	tmp    *os.File
 	files  chan func()      // to the thread that works on files as a program would
 	mounts chan func()      // to the thread that may mount: that of serve is under the filter
@@ -262,6 +263,10 @@ func (in *inside) prepare(s setup, fds []int) error {
 	}
 	if err := in.openFolders(); err != nil {
 		return err
+	}
+	var err error
+	if in.null, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	if !s.Net {
 		if err := raiseLoopback(); err != nil {

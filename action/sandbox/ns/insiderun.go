@@ -24,9 +24,11 @@ func monotonic() int64 {
 
 // start forks a program and tells the host what became of it.
 func (in *inside) start(req *request, fds []int) {
-	std := 3
-	if req.Control {
-		std++
+	std := 2
+	for _, more := range []bool{req.Stdin, req.Control} {
+		if more {
+			std++
+		}
 	}
 	if len(fds) != std+int(req.LaneFDs) {
 		in.done(req.ID, fmt.Errorf("start: %d descriptors came along, not %d", len(fds), std+int(req.LaneFDs)))
@@ -40,7 +42,7 @@ func (in *inside) start(req *request, fds []int) {
 	if req.LaneFDs > 0 {
 		in.lanes[req.Lane] = fds[std:]
 	}
-	l, err := in.launch(req, fds[:std])
+	l, err := in.launch(req, in.withStdin(req, fds[:std]))
 	if err != nil {
 		in.done(req.ID, err)
 		return
@@ -60,6 +62,13 @@ func (in *inside) start(req *request, fds []int) {
 	default:
 		in.done(req.ID, err)
 	}
+}
+
+func (in *inside) withStdin(req *request, fds []int) []int {
+	if req.Stdin {
+		return fds
+	}
+	return append([]int{in.null}, fds...)
 }
 
 // missing reports that the program or its folder is the cause, or that the sandbox has no room for another process.
@@ -296,6 +305,9 @@ func (in *inside) account(p *program, ru *unix.Rusage) {
 func (in *inside) sweep(p *program) int {
 	for {
 		pid, _, ru, err := wait(unix.WNOHANG)
+		if errors.Is(err, unix.ECHILD) {
+			return 0 // all processes descend from the init
+		}
 		if err != nil || pid == 0 {
 			break
 		}
@@ -474,7 +486,9 @@ func (in *inside) usage() int64 {
 // reset kills all and makes the folders as they were.
 func (in *inside) reset() error {
 	in.mu.Lock()
-	_ = unix.Kill(-1, unix.SIGKILL) // ESRCH: nobody is there
+	if !in.alone {
+		_ = unix.Kill(-1, unix.SIGKILL) // ESRCH: nobody is there
+	}
 	for !in.alone {
 		in.gone.Wait()
 	}

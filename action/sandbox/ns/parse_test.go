@@ -22,7 +22,7 @@ import (
 
 func TestMessagesComeThrough(t *testing.T) {
 	want := request{
-		ID: 1 << 40, Op: opSetup, Target: 3, Args: []string{"a", "", "\xff\x00"}, Env: []string{"K=V"}, Dir: "d", CPUSeconds: 2, Control: true, Background: true, Lane: "slot-0",
+		ID: 1 << 40, Op: opSetup, Target: 3, Args: []string{"a", "", "\xff\x00"}, Env: []string{"K=V"}, Dir: "d", CPUSeconds: 2, Stdin: true, Control: true, Background: true, Lane: "slot-0",
 		LaneFDs: 3, Path: "p", Limit: -1, Setup: setup{Rootfs: "/r", RootfsTree: true, Net: true, Memory: 1, Pids: 2, Processes: 3, Disk: 4, FileSize: 5, OpenFiles: 6, IntoCgroup: true, OwnIdentity: true},
 	}
 	var got request

@@ -79,7 +79,7 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 		p.id, p.replies = p.slot.expect()
 		err = p.slot.post(&request{
 			ID: p.id, Op: opStart, Args: cmd.Args, Env: environment(cmd.Env), Dir: cmd.Dir, CPUSeconds: uint64((cmd.CPU + time.Second - 1) / time.Second),
-			Control: cmd.Control, Background: cmd.Background, Lane: lane, LaneFDs: uint64(len(laneFDs)),
+			Stdin: len(cmd.Stdin) > 0, Control: cmd.Control, Background: cmd.Background, Lane: lane, LaneFDs: uint64(len(laneFDs)),
 		}, append(fds, laneFDs...)...)
 	}
 	if err != nil {
@@ -137,11 +137,13 @@ func (p *process) slotUsage() (time.Duration, error) {
 
 // pipes makes the descriptors of the program, which the caller closes, and begins to read at our ends.
 func (p *process) pipes() (theirs []*os.File, err error) {
-	in, err := p.stdin()
-	if err != nil {
-		return nil, err
+	if len(p.cmd.Stdin) > 0 {
+		in, err := p.stdin()
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, in)
 	}
-	theirs = append(theirs, in)
 	for _, s := range []struct {
 		pump **output.Pump
 		to   io.Writer
@@ -171,9 +173,6 @@ func (p *process) pipes() (theirs []*os.File, err error) {
 // stdin is the program's input: what fits into a pipe is put there at once, more is a file in memory. Nobody has to write it later.
 func (p *process) stdin() (*os.File, error) {
 	const fits = 32 << 10 // below what a pipe holds by default
-	if len(p.cmd.Stdin) == 0 {
-		return os.Open(os.DevNull)
-	}
 	if len(p.cmd.Stdin) > fits {
 		return sealedFile(p.cmd.Stdin)
 	}

@@ -123,7 +123,7 @@ type op = uint64
 
 const (
 	opSetup     op = iota + 1
-	opStart        // descriptors: stdin, stdout, stderr, the control descriptor, those of the lane
+	opStart        // descriptors: stdin where there is one, stdout, stderr, the control descriptor, those of the lane
 	opKill         // Target, and what it leaves behind
 	opInterrupt    // Target's process group
 	opUsage        // CPU time of all that ran since the last reset
@@ -141,6 +141,7 @@ type request struct {
 	Args, Env  []string
 	Dir        string
 	CPUSeconds uint64 // RLIMIT_CPU; 0 = none
+	Stdin      bool   // a descriptor of it comes along; else it is empty
 	Control    bool
 	Background bool
 	Lane       string // name of the program's control group; "" = there is none
@@ -160,6 +161,7 @@ func (r *request) fields(c *codec) {
 	c.list(&r.Env)
 	c.str(&r.Dir)
 	c.num(&r.CPUSeconds)
+	c.flag(&r.Stdin)
 	c.flag(&r.Control)
 	c.flag(&r.Background)
 	c.str(&r.Lane)
