@@ -37,6 +37,13 @@ func (a attack) faults(s *stage, r sandbox.Result) []string {
 	return list
 }
 
+// ofTier says that the tier in force decides how the attack ends.
+func (a attack) ofTier() bool {
+	return slices.ContainsFunc(a.needs, func(p sandbox.Promise) bool {
+		return p == sandbox.PromiseMemory || p == sandbox.PromisePids || p == sandbox.PromiseCPU
+	})
+}
+
 // attacks is the table. Statuses are those of the contract in sandbox.go, by facts: a tier that does not count what the kernel
 // killed or refused says less, never something else.
 func attacks() []attack {

@@ -53,11 +53,7 @@ type stage struct {
 // Run tries every attack on the executor that open makes. It sets variables of the environment, so it runs alone.
 func Run(t *testing.T, open func() (sandbox.Executor, error)) {
 	s := newStage(t, open)
-	t.Run("attack", func(t *testing.T) {
-		for _, a := range attacks() {
-			t.Run(a.name, func(t *testing.T) { s.try(t, a) })
-		}
-	})
+	t.Run("attack", func(t *testing.T) { s.tryAll(t, attacks()) })
 	t.Run("probe", func(t *testing.T) {
 		for _, p := range probes() {
 			t.Run(p.name, func(t *testing.T) { s.probe(t, p) })
@@ -70,6 +66,19 @@ func Run(t *testing.T, open func() (sandbox.Executor, error)) {
 			s.checkNothingLeft(t)
 			s.checkNextIsClean(t)
 		})
+	}
+}
+
+// RunLimits tries only what a tier decides on: memory, processes and CPU time. It is for the lower tiers of a back end that stands
+// the rest with its best one.
+func RunLimits(t *testing.T, open func() (sandbox.Executor, error)) {
+	s := newStage(t, open)
+	s.tryAll(t, slices.DeleteFunc(attacks(), func(a attack) bool { return !a.ofTier() }))
+}
+
+func (s *stage) tryAll(t *testing.T, list []attack) {
+	for _, a := range list {
+		t.Run(a.name, func(t *testing.T) { s.try(t, a) })
 	}
 }
 
