@@ -87,7 +87,7 @@ func limitsOf(l sandbox.Limits) (sandbox.Limits, error) {
 		value, from int64
 	}{{"Memory", l.Memory, 1 << 20}, {"Pids", int64(l.Pids), 1}, {"Disk", l.Disk, 1 << 12}, {"FileSize", l.FileSize, 1}, {"OpenFiles", int64(l.OpenFiles), 4}} {
 		if v.value < v.from {
-			errs = append(errs, fmt.Errorf("Limits.%s is %d, expected %d or more", v.name, v.value, v.from))
+			errs = append(errs, fmt.Errorf("the limit %s is %d, expected %d or more", v.name, v.value, v.from))
 		}
 	}
 	return l, errors.Join(errs...)
