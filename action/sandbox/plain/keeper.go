@@ -55,8 +55,8 @@ type report struct {
 	Unkilled int // processes that would not die
 }
 
-// unkillable is how long processes get to die of SIGKILL.
-const unkillable = 5 * time.Second
+// unkillable is how long processes get to die of SIGKILL. They need the processor for it, which a busy host gives them late.
+const unkillable = 30 * time.Second
 
 // Init turns this process into a keeper where it was started as one, and then never returns. main calls it before all else.
 func Init() {

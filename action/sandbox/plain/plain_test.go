@@ -222,7 +222,14 @@ func TestHostGoneEndsAll(t *testing.T) {
 	b := open(t)
 	p := start(t, b, sh("sleep 300 & echo $! > child; wait")).(*process)
 	alive(t, b, "child")
-	if err := unix.Shutdown(int(p.link.Fd()), unix.SHUT_WR); err != nil {
+	conn, err := p.link.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_WR) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Wait(context.Background()); err != nil {
