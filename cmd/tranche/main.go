@@ -42,7 +42,7 @@ func collectOften(env func(string) string) {
 }
 
 func main() {
-	sandboxInit()
+	sandboxInit() // this process may be the first of a sandbox: then this is all it does
 	collectOften(os.Getenv)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || (!amd64 && !arm64)
 
 package main
 
@@ -11,5 +11,5 @@ import (
 func sandboxInit() {}
 
 func openExecutor(string) (sandbox.Executor, error) {
-	return nil, errors.New("sandboxes need Linux")
+	return nil, errors.New("sandboxes need Linux on amd64 or arm64")
 }

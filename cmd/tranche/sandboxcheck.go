@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tranche/action/sandbox"
@@ -132,10 +131,11 @@ func (f *checked) text() string {
 	default:
 		return fmt.Sprintf("back end %s does not work here\n", f.Backend)
 	}
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, p := range f.Promises {
-		fmt.Fprintf(t, "  %s\t%s\t%s\n", p.Promise, p.Strength, p.Why)
+		fmt.Fprintf(&b, "  %-9s  %s\n", p.Promise, p.Strength)
+		if p.Why != "" {
+			fmt.Fprintf(&b, "             %s\n", p.Why)
+		}
 	}
-	_ = t.Flush() // a strings.Builder takes everything
 	return visible(b.String())
 }

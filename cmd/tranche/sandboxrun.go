@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,10 @@ func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
 	if cmd.Stdin, err = readInput(ctx, os.Stdin); err != nil {
 		return c.interrupted(ctx, stopped, withCode(codeUsage, err))
 	}
-	cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
+	stdout, stderr := pass(ctx, a.stdout), pass(ctx, a.stderr)
+	defer stdout.close()
+	defer stderr.close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	r, err := c.run(ctx, spec, cmd, files)
 	if err != nil {
 		return c.interrupted(ctx, stopped, withCode(codeNoSandbox, err))
@@ -166,6 +170,40 @@ func readInput(ctx context.Context, in *os.File) ([]byte, error) {
 		return got.data, got.err
 	}
 }
+
+// passing hands on what is written to it until its context is done: whoever is to read it may be stuck, and ctrl-c must end even so.
+type passing struct {
+	ctx    context.Context
+	pieces chan []byte
+	taken  chan error // one a piece
+}
+
+func pass(ctx context.Context, to io.Writer) *passing {
+	p := &passing{ctx, make(chan []byte), make(chan error, 1)}
+	go func() { // ends with close, or with the program where the last write does not
+		for b := range p.pieces {
+			_, err := to.Write(b)
+			p.taken <- err
+		}
+	}()
+	return p
+}
+
+func (p *passing) Write(b []byte) (int, error) {
+	select {
+	case p.pieces <- bytes.Clone(b):
+	case <-p.ctx.Done():
+		return 0, p.ctx.Err()
+	}
+	select {
+	case err := <-p.taken:
+		return len(b), err
+	case <-p.ctx.Done():
+		return 0, p.ctx.Err()
+	}
+}
+
+func (p *passing) close() { close(p.pieces) }
 
 // run plays the program in a sandbox of its own, of which nothing is left when it returns.
 func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File) (r sandbox.Result, err error) {

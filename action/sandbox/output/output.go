@@ -82,8 +82,11 @@ func (p *Pump) read(n int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		if got == 0 { // the end; an empty write might never return
+			return 0, nil
+		}
 		p.keep(p.buf[:got])
-		if p.over != nil && got > 0 {
+		if p.over != nil {
 			p.over(got)
 		}
 		return got, nil

@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 package sandboxtest
 
@@ -18,6 +18,9 @@ import (
 
 	"tranche/action/sandbox"
 )
+
+// enoughForTimes is from how many runs on the slowest hundredth of the honest ones is judged: of fewer it is a handful.
+const enoughForTimes = 5000
 
 // mixedAttacks are those of the table that are played among honest programs, each in one of a hundred runs.
 func mixedAttacks() []string {
@@ -64,7 +67,7 @@ func Mixed(t *testing.T, runs, callers int, open func() (sandbox.Executor, error
 	if after > before+32<<20 {
 		t.Errorf("this process grew from %d to %d MiB", before>>20, after>>20)
 	}
-	if mixed.quantile(0.99) > 3*quiet.quantile(0.99) {
+	if runs >= enoughForTimes && mixed.quantile(0.99) > 3*quiet.quantile(0.99) {
 		t.Errorf("p99 of honest runs is %v among attacks, %v without", mixed.quantile(0.99), quiet.quantile(0.99))
 	}
 	s.checkNextIsClean(t)

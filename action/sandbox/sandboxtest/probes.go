@@ -1,8 +1,9 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 package sandboxtest
 
 import (
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"net"
@@ -21,16 +22,16 @@ type probe struct {
 	name    string
 	needs   []sandbox.Promise
 	program string
-	env     func(*testing.T) []string
-	wants   map[string]string // what the program says of the rest; "*" = anything
-	least   int               // outcomes there must be, so that a program that stopped half-way is no success
+	host    func(*testing.T) (env []string, after func()) // the part that the host has in it
+	wants   map[string]string                             // what the program says of the rest; "*" = anything
+	least   int                                           // outcomes there must be, so that a program that stopped half-way is no success
 }
 
 // refusals are the outcomes of a thing that could not be done for want of permission or because it is not there. EINVAL and EFAULT
 // are none of them: they say that the arguments were bad, and better ones might do.
 func refusals() []string {
 	return []string{"EPERM", "EACCES", "ENOSYS", "ENOENT", "ENODEV", "ENXIO", "EROFS", "ESRCH", "SIGSYS", "EAFNOSUPPORT", "ESOCKTNOSUPPORT",
-		"EPROTONOSUPPORT", "EOPNOTSUPP", "ENOTTY", "ENOTDIR"}
+		"EPROTONOSUPPORT", "EOPNOTSUPP", "ENOTTY", "ENOTDIR", "ENODATA"}
 }
 
 func probes() []probe {
@@ -46,14 +47,14 @@ func probes() []probe {
 			"setgid 0": "EINVAL|EPERM", "setgid 1": "EINVAL|EPERM", "setgid 1000": "EINVAL|EPERM", "setgid 65534": "EINVAL|EPERM",
 			"chown to another": "EINVAL|EPERM",
 		}},
-		{name: "files", needs: []sandbox.Promise{files}, program: "files", least: 80, env: hostPaths, wants: map[string]string{
+		{name: "files", needs: []sandbox.Promise{files}, program: "files", least: 80, host: hostPaths, wants: map[string]string{
 			"folders it can write to": "/dev/shm /tmp /w", "files it found and can write to": "", "devices": "/dev/full /dev/null /dev/random /dev/urandom /dev/zero",
 		}},
 		{name: "inherited", program: "inherited", least: 7, wants: map[string]string{
 			"descriptors": "0 1 2", "kinds": "*", "environment": "*", "secret in the environment": "False", "secret in /proc/self/environ": "False",
 			"folder": "*", "controlling terminal": "none",
 		}},
-		{name: "network", needs: []sandbox.Promise{network}, program: "network", least: 80, env: listen, wants: map[string]string{
+		{name: "network", needs: []sandbox.Promise{network}, program: "network", least: 80, host: listen, wants: map[string]string{
 			"own server": "ok", "interfaces": "lo",
 		}},
 	}
@@ -64,10 +65,14 @@ func (s *stage) probe(t *testing.T, p probe) {
 	s.need(t, p.needs...)
 	box := s.open(t)
 	cmd := s.command(p.program)
-	if p.env != nil {
-		cmd.Env = append(cmd.Env, p.env(t)...)
+	after := func() {}
+	if p.host != nil {
+		var env []string
+		env, after = p.host(t)
+		cmd.Env = append(cmd.Env, env...)
 	}
 	r := run(t, box, cmd)
+	after()
 	got := outcomes(text(r.Stdout))
 	if r.Status != sandbox.StatusOK || len(got) < p.least {
 		t.Errorf("%d outcomes, want %d at least: %s", len(got), p.least, summary(r))
@@ -105,7 +110,7 @@ func unreachable(outcome string) bool {
 }
 
 // hostPaths are files of this test that exist on the host: that they are not seen is worth more than the absence of guessed ones.
-func hostPaths(t *testing.T) []string {
+func hostPaths(t *testing.T) ([]string, func()) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -114,11 +119,11 @@ func hostPaths(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"SANDBOXTEST_HOST=" + strings.Join([]string{program, folder, filepath.Join(folder, "testdata"), os.TempDir()}, ":")}
+	return []string{"SANDBOXTEST_HOST=" + strings.Join([]string{program, folder, filepath.Join(folder, "testdata"), os.TempDir()}, ":")}, func() {}
 }
 
 // listen is a host to talk to: a port on every address, an abstract socket and a socket file. Whoever comes is a fault.
-func listen(t *testing.T) []string {
+func listen(t *testing.T) ([]string, func()) {
 	tcp, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
@@ -128,17 +133,19 @@ func listen(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := "sandboxtest-" + filepath.Base(t.TempDir()) + fmt.Sprint(port)
+	name := "sandboxtest-" + rand.Text()
 	abstract, err := net.Listen("unix", "@"+name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "s")
+	path := filepath.Join(os.TempDir(), "s")
 	file, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	env := []string{fmt.Sprintf("SANDBOXTEST_PORT=%d", port), "SANDBOXTEST_ADDRESSES=" + strings.Join(ownAddresses(t), " "),
+		"SANDBOXTEST_ABSTRACT=" + name, "SANDBOXTEST_SOCKET=" + path}
+	return env, func() {
 		for _, l := range []net.Listener{tcp, abstract, file} {
 			nobodyCame(t, l)
 		}
@@ -147,9 +154,7 @@ func listen(t *testing.T) []string {
 			t.Errorf("%d bytes came from %v", n, from)
 		}
 		_ = udp.Close()
-	})
-	return []string{fmt.Sprintf("SANDBOXTEST_PORT=%d", port), "SANDBOXTEST_ADDRESSES=" + strings.Join(ownAddresses(t), " "),
-		"SANDBOXTEST_ABSTRACT=" + name, "SANDBOXTEST_SOCKET=" + path}
+	}
 }
 
 func nobodyCame(t *testing.T, l net.Listener) {

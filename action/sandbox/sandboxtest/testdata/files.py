@@ -1,7 +1,9 @@
 # Where the program can read and write. The tree is walked, so that nothing has to be guessed.
-def read(path, size=64):
-    with open(path, "rb", buffering=0) as f:
-        return len(f.read(size)) and None
+def read(path):
+    """A file that is masked by an empty one says nothing: that counts as refused."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    if not os.read(handle, 64):
+        raise OSError(errno.ENODATA, path)
 
 def opens(path, flags):
     os.close(os.open(path, flags))
@@ -22,11 +24,7 @@ for path in ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/pro
 for path in ["/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger", "/proc/slabinfo", "/proc/kpageflags",
         "/proc/vmallocinfo", "/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse", "/dev/vsock", "/dev/vda", "/dev/tty", "/dev/ptmx",
         "/dev/net/tun", "/dev/loop-control", "/sys/kernel/notes", "/sys/fs/cgroup/cgroup.procs"]:
-    attempt("read " + path, lambda: opens(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
-def write(path, text):
-    handle = os.open(path, os.O_WRONLY)
-    os.write(handle, text)
-
+    attempt("read " + path, lambda: read(path))
 attempt("protect itself from the OOM killer", lambda: write("/proc/self/oom_score_adj", b"-1000"))
 attempt("write /proc/self/setgroups", lambda: write("/proc/self/setgroups", b"allow"))
 attempt("write /proc/self/gid_map", lambda: write("/proc/self/gid_map", b"0 0 1"))

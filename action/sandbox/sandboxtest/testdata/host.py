@@ -21,17 +21,19 @@ def links():
     os.symlink("/tmp/outside", "/w/outside")
 
 def swap():
-    """A folder that is a link every other moment."""
-    os.makedirs("/w/x", exist_ok=True)
-    open("/w/x/passwd", "w").write("mine")
-    os.symlink("/etc", "/w/link")
+    """A folder that is a link out of the work folder every other moment."""
+    for folder, word in [("/w/x", "mine"), ("/tmp/target", "theirs")]:
+        os.mkdir(folder)
+        with open(folder + "/passwd", "w") as f:
+            f.write(word)
+    os.symlink("/tmp/target", "/w/link")
     os.write(1, b"ready\n")
-    end = time.monotonic() + float(sys.argv[2])
+    end, swaps = time.monotonic() + float(sys.argv[2]), 0
     while time.monotonic() < end:
-        os.rename("/w/x", "/w/y")
-        os.rename("/w/link", "/w/x")
-        os.rename("/w/x", "/w/link")
-        os.rename("/w/y", "/w/x")
+        call("renameat2", -100, b"/w/x\0", -100, b"/w/link\0", 2)  # exchange
+        swaps += 1
+    say("swaps", swaps)
+    say("target", os.listdir("/tmp/target"))
 
 def hide():
     """Leaves a secret in every place another sandbox might share, and stays."""

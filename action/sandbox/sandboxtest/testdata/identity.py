@@ -15,7 +15,7 @@ for number in [0, 1, 1000, 65534]:
     if os.getgid() != number:
         attempt(f"setgid {number}", lambda: os.setresgid(number, number, number))
 attempt("setgroups", lambda: os.setgroups([0]))
-attempt("write uid_map", lambda: open("/proc/self/uid_map", "w").write("0 0 1"))
+attempt("write uid_map", lambda: write("/proc/self/uid_map", b"0 0 1"))
 attempt("chown to another", lambda: (open("/w/mine", "w").close(), os.chown("/w/mine", 1 if os.getuid() != 1 else 2, -1))[1])
 
 def setuid_copy():

@@ -1,0 +1,229 @@
+//go:build linux && (amd64 || arm64)
+
+package sandboxtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tranche/action/sandbox"
+	"tranche/action/sandbox/ns"
+	"tranche/action/sandbox/plain"
+)
+
+// victimVariable makes this test binary a parent that is to be killed.
+const victimVariable = "SANDBOXTEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	ns.Init()
+	plain.Init()
+	if os.Getenv(victimVariable) != "" {
+		victim()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// nsOf makes the back end with the limits held by one tier.
+func nsOf(tier sandbox.Tier) func() (sandbox.Executor, error) {
+	return func() (sandbox.Executor, error) { return ns.New(ns.Config{Tier: tier}) }
+}
+
+// The whole table with the best tier that there is, and what a tier decides on with each other.
+func TestNS(t *testing.T) {
+	do := Run
+	for _, tier := range []sandbox.Tier{sandbox.TierCgroup2, sandbox.TierCgroup1, sandbox.TierRlimit} {
+		t.Run(string(tier), func(t *testing.T) {
+			executor, err := ns.New(ns.Config{Tier: tier})
+			if err != nil {
+				t.Skipf("this machine has no tier %s: %v", tier, err)
+			}
+			if err := executor.Close(); err != nil {
+				t.Fatal(err)
+			}
+			do(t, nsOf(tier))
+			do = RunLimits
+		})
+	}
+}
+
+// And as a user who may nothing.
+func TestNSAsNobody(t *testing.T) { asNobody(t, "^TestNS$") }
+
+func TestNSReferences(t *testing.T) { References(t, nsOf("")) }
+
+// TRANCHE_MIXED_RUNS=10000 plays the long form.
+func TestNSMixed(t *testing.T) {
+	runs := 1000
+	if testing.Short() {
+		runs = 200
+	}
+	if n, err := strconv.Atoi(os.Getenv("TRANCHE_MIXED_RUNS")); err == nil {
+		runs = n
+	}
+	Mixed(t, runs, 64, nsOf(""))
+}
+
+func BenchmarkNS(b *testing.B) { Bench(b, nsOf("")) }
+
+func BenchmarkNSOpen(b *testing.B) { BenchOpen(b, 1000, nsOf("")) }
+
+// asNobody runs a test of this binary as an ordinary user.
+func asNobody(t *testing.T, test string) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the test without a user of its own is this one")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.MkdirTemp("", "sandboxtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if err := os.Chmod(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(folder, "test") // the build's own folder is closed to others
+	if err := copyFile(program, exe); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run", test, "-test.v", "-test.short="+strconv.FormatBool(testing.Short()))
+	cmd.Dir = folder
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + folder, "HOME=" + folder}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	report := t.Log
+	if err != nil || !strings.Contains(string(out), "--- PASS") {
+		report = t.Error
+	}
+	report(fmt.Sprintf("as nobody: %v\n%s", err, unindented(string(out))))
+}
+
+// unindented leaves of a test's output what failed, was skipped or logged.
+func unindented(out string) string {
+	var b strings.Builder
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "=== ") && !strings.HasPrefix(strings.TrimSpace(line), "--- PASS") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// victim opens sandboxes, has programs in them that will not end, says so and waits to be killed.
+func victim() {
+	executor, err := nsOf("")()
+	s := &stage{executor: executor, spec: sandbox.Spec{Limits: limits()}, mark: os.Getenv(victimVariable)}
+	for range 3 {
+		var box sandbox.Sandbox
+		if err == nil {
+			box, err = executor.Open(context.Background(), s.spec)
+		}
+		if err == nil {
+			_, err = box.Start(context.Background(), s.command("resources", "deaf"))
+		}
+		if err == nil {
+			cmd := s.command("resources", "daemons")
+			cmd.Background = true
+			_, err = box.Start(context.Background(), cmd)
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	time.Sleep(300 * time.Millisecond)
+	fmt.Println("ready")
+	time.Sleep(patience)
+}
+
+// Kill -9 of the parent leaves nothing running, and what cannot go by itself goes at the next start.
+func TestNSParentKilled(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	mark := "victim" + strconv.Itoa(os.Getpid())
+	before, err := look(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), victimVariable+"="+mark)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	running, err := look(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if line != "ready\n" || len(running.processes) < 3*4 {
+		t.Fatalf("the parent said %q and had %d processes", line, len(running.processes))
+	}
+	left, err := settled(mark, settling, func(footprint) []string { return alive(running) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range left {
+		t.Errorf("left after kill -9: %s", what)
+	}
+	executor, err := nsOf("")()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := executor.Close(); err != nil {
+		t.Error(err)
+	}
+	left, err = settled(mark, settling, func(now footprint) []string { return now.since(before) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range left {
+		t.Errorf("left after the next start: %s", what)
+	}
+}
+
+// alive lists those of a footprint that are still there.
+func alive(f footprint) []string {
+	var list []string
+	for pid, was := range f.processes {
+		if p, ok := readProcess(pid); ok && p.started == was.started && !p.zombie {
+			list = append(list, p.String())
+		}
+	}
+	return list
+}
