@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"tranche/episode"
 	"tranche/inference/enginesim"
@@ -138,9 +137,9 @@ func TestPriorityIsObeyed(t *testing.T) {
 			return func() bool { l, err := e.Load(t.Context()); return err == nil && of(l) != nil && *of(l) == 1 }
 		}
 		go ask(0) // runs, while the others come
-		waitFor(t, load(func(l episode.Load) *int { return l.Running }))
+		waitFor(t, "one call runs", load(func(l episode.Load) *int { return l.Running }))
 		go ask(-5)
-		waitFor(t, load(func(l episode.Load) *int { return l.Waiting }))
+		waitFor(t, "the others wait", load(func(l episode.Load) *int { return l.Waiting }))
 		go ask(5)
 		var order []int
 		for range 3 {
@@ -154,16 +153,4 @@ func TestPriorityIsObeyed(t *testing.T) {
 			t.Errorf("%s answers in the order %v", speaks, order)
 		}
 	}
-}
-
-// waitFor looks again and again whether something is so.
-func waitFor(t *testing.T, so func() bool) {
-	t.Helper()
-	for range 2000 {
-		if so() {
-			return
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	t.Fatal("it did not come to be so")
 }
