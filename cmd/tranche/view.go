@@ -78,7 +78,10 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 		return err
 	}
 	if broken != nil {
-		r.State, r.Command = stateDamaged, ""
+		r.State = stateDamaged
+		if !onlyJournal(broken) {
+			r.Command = ""
+		}
 	}
 	if c.JSON {
 		return errors.Join(a.printJSON(document{sum, r}), broken)
@@ -130,7 +133,7 @@ func (c *viewCmd) eachRow(ctx context.Context, a *app, run *storage.Run, do func
 	for row, err := range run.Rows() {
 		switch {
 		case errors.Is(err, storage.ErrDamaged):
-			return damaged(a, c.Dir, err)
+			return c.damaged(a, err)
 		case err != nil:
 			return withCode(codeDisk, err)
 		case ctx.Err() != nil:
@@ -139,6 +142,19 @@ func (c *viewCmd) eachRow(ctx context.Context, a *app, run *storage.Run, do func
 		do(row)
 	}
 	return nil
+}
+
+// damaged says what can be done: the rows of a damaged journal are played again, files of the dataset are not made again.
+func (c *viewCmd) damaged(a *app, err error) error {
+	if onlyJournal(err) {
+		return withCode(codeDisk, fmt.Errorf("%w\nthe other rows are whole; does them again: %s resume %s", err, a.program, quoted(c.Dir)))
+	}
+	return damaged(a, c.Dir, err)
+}
+
+func onlyJournal(err error) bool {
+	var j *storage.JournalDamage
+	return errors.As(err, &j) && !j.Parts
 }
 
 // pick returns the rows to show.
