@@ -27,7 +27,7 @@ func TestBatchJournalCutAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	head := batchHead{Input: "in", Lines: 3}
 	path := filepath.Join(dir, "j")
-	j, _, err := openBatchJournal(path, head)
+	j, _, err := openBatchJournal(path, head, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestBatchJournalCutAnywhere(t *testing.T) {
 		if err := os.WriteFile(path, whole[:n], 0o644); err != nil {
 			t.Fatal(err)
 		}
-		j, dropped, err := openBatchJournal(path, head)
+		j, dropped, err := openBatchJournal(path, head, nil)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
@@ -92,7 +92,7 @@ func TestBatchJournalCutAnywhere(t *testing.T) {
 
 // What was damaged after it was written is found before it is published.
 func TestBatchJournalDamage(t *testing.T) {
-	j, _, err := openBatchJournal(filepath.Join(t.TempDir(), "j"), batchHead{Lines: 1})
+	j, _, err := openBatchJournal(filepath.Join(t.TempDir(), "j"), batchHead{Lines: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
