@@ -30,7 +30,7 @@ type batchCmd struct {
 
 // Help is kong's long text of the command.
 func (batchCmd) Help() string {
-	return "Sends every request of an OpenAI batch file and writes the answers in OpenAI's output shape, in the order of the input. Bodies go out and come back as they are. The files appear when every line has its result, good or failed; a temporary error is tried again first, as in a run.\n\nStopped or killed, the same command again goes on: what was answered is in OUT.journal and is not asked again. With --retry-failed the lines that failed are: what was answered stays, and the files are replaced when every line has its result again.\n\nIn the place of `vllm run-batch -i IN -o OUT --model M`: tranche batch -i IN -o OUT --model M --endpoint URL"
+	return "Sends every request of an OpenAI batch file and writes the answers in OpenAI's output shape, in the order of the input. Bodies go out and come back as they are. The files appear when every line has its result, good or failed; a temporary error is tried again first, as in a run.\n\nStopped or killed, the same command again goes on: what was answered is in OUT.journal and is not asked again. With --retry-failed the lines that failed are: what was answered stays, and the files are replaced when every line has its result again.\n\nA line has 64 MiB at most; a file has as many lines as you like (OpenAI takes 50,000 and 200 MB).\n\nIn the place of `vllm run-batch -i IN -o OUT --model M`: tranche batch -i IN -o OUT --model M --endpoint URL"
 }
 
 // batchKeys are the settings a batch knows; the rest would say what its lines say themselves, or shape a dataset it does not write.

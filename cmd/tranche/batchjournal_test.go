@@ -132,13 +132,14 @@ func FuzzBatchLine(f *testing.F) {
 	f.Add([]byte(`{"custom_id":"a","method":"POST","url":"/v1/score","body":{"queries":"q"}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		at := episode.Position{File: "f", Line: 1}
-		task, _, bad := batchLine(raw, at, false)
-		if (task == nil) == (bad == nil) {
-			t.Fatalf("%q: task %v, faults %v", raw, task, bad)
+		l, bad := batchLine(raw, at, false)
+		if (l == nil) == (bad == nil) {
+			t.Fatalf("%q: %v, faults %v", raw, l, bad)
 		}
-		if task == nil {
+		if l == nil {
 			return
 		}
+		task := l.task(at, false)
 		r := task.Request
 		if task.ID == "" || !bytes.Contains(raw, r.Body) || !json.Valid(r.Body) || r.Most < 0 || r.Most > 1<<30 || r.Route[0] != '/' || len(task.Messages) == 0 && !strings.Contains(string(raw), "messages") {
 			t.Fatalf("%q: %+v", raw, r)
