@@ -7,7 +7,9 @@
 # (--max-num-batched-tokens). On the CPU back end of vLLM 0.32 that ends EngineCore: between the parts of a prompt the runner sets the random
 # generator back, and PyTorch's generator on the CPU cannot ("CPU Generator does not use offset").
 #
-# Prints what came of it; exits 1 where an episode is lost or doubled, another than the poison fails for good, or a second engine dies of it.
+# Then the failed ones are played again, by `resume --retry-failed`, until the poison alone is left, four sessions at most.
+#
+# Prints what came of each session; exits 1 where an episode is lost or doubled, another than the poison fails as anything but a suspect, or a second engine dies in one session.
 # TRANCHE_BIN, TRANCHE_PORT (the first of the ports), TRANCHE_OUT: as in scripts/real-servers.sh. About 5 minutes on two quiet cores, 2 GB an engine.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -52,10 +54,26 @@ for p in "${ports[@]}"; do
 done
 for p in "${ports[@]}"; do supervise "$p" & done
 python3 "$scripts/realservers/poison.py" tasks "$episodes" >"$out/tasks.jsonl"
-status=0
-"$bin" run "$out/tasks.jsonl" -n 1 "${endpoints[@]}" --model tiny --seed 1 --max-tokens 24 --max-context 4096 --concurrency 8 --reward none -o "$out/run" --progress none \
-  >"$out/run.txt" 2>&1 || status=$?
-"$bin" view "$out/run" -n "$episodes" --json >"$out/rows.json"
-cat "$out/deaths.txt"
-python3 "$scripts/realservers/poison.py" report "$out" "$episodes" "$status"
+play() { # play COMMAND...: one session, and what came of it
+  local status=0
+  : >"$out/deaths.txt"
+  "$bin" "$@" --progress none >"$out/session.txt" 2>&1 || status=$?
+  "$bin" view "$out/run" -n "$episodes" --json >"$out/rows.json"
+  cat "$out/deaths.txt"
+  python3 "$scripts/realservers/poison.py" report "$out" "$episodes" "$status"
+}
+# all_live waits until every engine answers: one that died is being started again.
+all_live() {
+  for p in "${ports[@]}"; do
+    until curl -fs -m 2 -o /dev/null "http://127.0.0.1:$p/health"; do sleep 1; done
+  done
+}
+
+play run "$out/tasks.jsonl" -n 1 "${endpoints[@]}" --model tiny --seed 1 --max-tokens 24 --max-context 4096 --concurrency 8 --reward none -o "$out/run"
+for _ in 2 3 4; do
+  [ "$(python3 "$scripts/realservers/poison.py" failed "$out")" -gt 1 ] || break
+  all_live
+  say "playing the failed ones again"
+  play resume "$out/run" --retry-failed
+done
 say "what was written is in $out"

@@ -21,7 +21,7 @@ running=
 stop() { [ -z "$running" ] || "$scripts/$running.sh" stop "$port" || true; }
 trap stop EXIT
 
-# play SERVER MODEL LIMIT EXTRA-BODY [RUN-FLAGS]: probe it, play, audit; the facts go into files that laws.py reads.
+# play SERVER MODEL LIMIT EXTRA-BODY: probe it, play, audit; the facts go into files that laws.py reads.
 play() {
   local name=$1 model=$2 limit=$3 extra=$4 dir=$out/$1 status=0
   rm -rf "$dir"
@@ -29,7 +29,7 @@ play() {
   "$bin" probe "$url" >"$dir/probe.txt"
   "$bin" probe --json "$url" >"$dir/probe.json"
   "$bin" run "$out/tasks.jsonl" --limit "$limit" -n 1 --endpoint "$url" --model "$model" --seed 1 --temperature 0.7 --max-tokens 64 --max-turns 4 --concurrency 4 \
-    --reward numeric --extra-body "$extra" "${@:5}" -o "$dir/run" --progress none >"$dir/run.txt" 2>&1 || status=$?
+    --reward numeric --extra-body "$extra" -o "$dir/run" --progress none >"$dir/run.txt" 2>&1 || status=$?
   "$bin" view "$dir/run" -n "$limit" --json >"$dir/rows.json"
   "$bin" audit tokens "$dir/run" -n 0 --json >"$dir/audit.json" 2>"$dir/audit.txt" || echo '{}' >"$dir/audit.json"
   curl -fs -m 10 -o "$dir/health" "$url/../health" || status=dead
@@ -64,9 +64,9 @@ python3 "$scripts/realservers/laws.py" >"$out/table.md"
 for name in "${@:-llama vllm guidellm}"; do
   for name in $name; do
     case $name in
-    # A template with tools: the model's own has none, and the server then drops them without a word. The stop string ends an answer before a
-    # second call: the server's grammar lets a model that must call tools call them without end.
-    llama) with llama --chat-template-file "$scripts/llama/tools.jinja" -c 16384 -np 4 -- gemma 4 "{$must}" --stop $'\n<tool_call>' ;;
+    # A template with tools: the model's own has none, and the server then drops them without a word. The model writes no end of its own behind a
+    # call, and the server's grammar lets it call without end: the end token (1) is made likelier, and "><" (1798), which would begin another call, is not to be had.
+    llama) with llama --chat-template-file "$scripts/llama/tools.jinja" -c 16384 -np 4 -- gemma 4 "{$must,\"logit_bias\":{\"1\":50,\"1798\":-100}}" ;;
     # Two layers: the same scheduler and API, four times as fast. Of random weights, it ends a string sooner with the quote (4) and the brace (95) made likelier.
     vllm) with vllm --hf-overrides '{"num_hidden_layers": 2}' -- tiny 8 "{$must,\"logit_bias\":{\"4\":6,\"95\":6}}" ;;
     guidellm) with guidellm -- mock 8 '{}' ;;

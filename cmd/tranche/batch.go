@@ -228,7 +228,9 @@ func (b *batch) openJournal() (err error) {
 		return b.publishLeft()
 	}
 	if b.retryFailed {
-		b.a.notice("asking %d lines that failed again", b.journal.askAgain())
+		if n := b.journal.askAgain(); n > 0 {
+			b.a.notice("asking %d lines that failed again", n)
+		}
 	}
 	if there, err := b.files.strange(b.journal.replaces); b.left() > 0 && (there != "" || err != nil) { // ours appear at the end only
 		if err == nil {

@@ -1,4 +1,4 @@
-"""For scripts/poison.sh: `tasks N` writes the tasks, one of them the poison; `report DIR N STATUS` says what came of them."""
+"""For scripts/poison.sh: `tasks N` writes the tasks, one of them the poison; `report DIR N STATUS` says what came of a session, `failed DIR` how many have failed."""
 import collections
 import json
 import os
@@ -19,9 +19,13 @@ def tasks(n):
         print()
 
 
-def report(folder, n, status):
+def read(folder):
     with open(os.path.join(folder, "rows.json")) as f:
-        rows = json.load(f)["episodes"]
+        return json.load(f)["episodes"]
+
+
+def report(folder, n, status):
+    rows = read(folder)
     with open(os.path.join(folder, "deaths.txt")) as f:
         deaths = collections.Counter(re.findall(r"port (\d+) has died", f.read()))
     failed = {r["task_id"]: r for r in rows if r["status"] == "failed"}
@@ -38,7 +42,7 @@ def report(folder, n, status):
     if not deaths:
         broken.append("no engine died: this shows nothing")
     if len(deaths) > 1:
-        broken.append(f"{len(deaths)} engines died")
+        broken.append(f"{len(deaths)} engines died in one session")
     if POISON not in failed:
         broken.append("the poison was answered")
     for name in failed.keys() - {POISON}:
@@ -51,5 +55,7 @@ def report(folder, n, status):
 
 if sys.argv[1] == "tasks":
     tasks(int(sys.argv[2]))
+elif sys.argv[1] == "failed":
+    print(sum(r["status"] == "failed" for r in read(sys.argv[2])))
 else:
     sys.exit(report(sys.argv[2], int(sys.argv[3]), sys.argv[4]))
