@@ -48,7 +48,16 @@ func TestLawsOfRealServers(t *testing.T) {
 	}{
 		"a row is lost":    {func(r []map[string]any) []map[string]any { return r[1:] }, "7 rows of 8 episodes"},
 		"a row is doubled": {func(r []map[string]any) []map[string]any { return append(r, r[0]) }, "9 rows of 8 episodes"},
-		"a prefix break":   {func(r []map[string]any) []map[string]any { r[0]["prefix_break"] = 3; return r }, "do not extend one another"},
+		"a break is lost":  {func(r []map[string]any) []map[string]any { r[0]["prefix_break"] = 3; return r }, "and 0 breaks are kept"},
+		"a prefix break by ids": {func(r []map[string]any) []map[string]any {
+			for _, row := range r {
+				if turns := row["turns"].([]any); turns[len(turns)-1].(map[string]any)["exchange"] == "ids" {
+					row["prefix_break"], row["breaks"] = 3, []any{map[string]any{"turn": len(turns) - 1, "at": 3}}
+					break
+				}
+			}
+			return r
+		}, "does not extend the one before, from id 3 on"},
 		"an id is lost": {func(r []map[string]any) []map[string]any {
 			r[0]["token_ids"] = r[0]["token_ids"].([]any)[1:]
 			return r

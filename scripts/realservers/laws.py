@@ -24,8 +24,11 @@ def check_row(row, broken):
     for column in ("loss_mask", "logprobs", "versions"):
         if row[column] is not None and len(row[column]) != len(ids):
             broken.append(f"{name}: {len(ids)} token ids and {len(row[column])} of {column}")
-    if row["prefix_break"] is not None or row["breaks"]:
-        broken.append(f"{name}: its prompts do not extend one another (prefix_break {row['prefix_break']})")
+    for b in row["breaks"] or []:  # where messages go the server cuts an answer's text into tokens anew
+        if row["turns"][b["turn"]]["exchange"] == "ids":
+            broken.append(f"{name}: turn {b['turn'] + 1} went by ids and does not extend the one before, from id {b['at']} on")
+    if (row["prefix_break"] is None) != (not row["breaks"]):
+        broken.append(f"{name}: prefix_break is {row['prefix_break']}, and {len(row['breaks'] or [])} breaks are kept")
     played = row["messages"][row["num_prompt_messages"]:]
     if sum(m["role"] == "assistant" for m in played) != row["num_turns"] or len(row["turns"]) != row["num_turns"]:
         broken.append(f"{name}: {row['num_turns']} turns, and not so many answers")
@@ -59,7 +62,7 @@ def laws(server, folder, episodes, status):
     seen = "none: no ids"
     if EXACT[server]:
         seen = ", ".join(f"{audit.get(k)} {k}" for k in ("same", "retokenised", "rewritten") if audit.get(k))
-        if audit.get("rows") != len(rows) or audit.get("prompt") or audit.get("prefix_breaks"):
+        if audit.get("rows") != len(rows) or audit.get("prompt") or audit.get("prefix_breaks") != sum(r["prefix_break"] is not None for r in rows):
             broken.append(f"the audit: {audit}")
         if not sum(acted.values()) or turns <= len(rows):
             broken.append("no tool was called, or no episode had a second turn: this run shows nothing")
