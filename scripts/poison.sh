@@ -28,7 +28,7 @@ supervise() {
   local life=1
   while [ -e "$out/running" ]; do
     sleep 1
-    read -r pid _ <"$engines/vllm/$1.pid" 2>/dev/null || continue
+    read -r pid _ 2>/dev/null <"$engines/vllm/$1.pid" || continue
     kill -0 "$pid" 2>/dev/null && continue
     cp "$engines/vllm/$1.log" "$out/$1.life-$life.log"
     echo "$(date +%T) the engine on port $1 has died ($life); starting it again" >>"$out/deaths.txt"
