@@ -83,6 +83,7 @@ func TestExactTokensOverTurns(t *testing.T) {
 		"vllm generate":                {enginesim.Config{}, nil, "", "chat ids ids ids ids"},
 		"vllm generate from the first": {enginesim.Config{}, func(c *Config) { c.Exchange = episode.ExchangeIDs }, "", "ids ids ids ids ids"},
 		"vllm generate with tools":     {enginesim.Config{}, nil, toolSet, "chat ids ids ids ids"},
+		"vllm generate, must call":     {enginesim.Config{}, func(c *Config) { c.ExtraBody = raws("tool_choice", `"required"`) }, toolSet, "chat ids ids ids ids"},
 		"vllm generate, streamed":      {enginesim.Config{}, func(c *Config) { c.Stream = true }, toolSet, "chat ids ids ids ids"},
 		"vllm completions":             {enginesim.Config{NoScaleOut: true}, nil, "", "chat ids ids ids ids"},
 		"vllm completions, streamed":   {enginesim.Config{NoScaleOut: true}, func(c *Config) { c.Stream = true; c.Exchange = episode.ExchangeIDs }, "", "ids ids ids ids ids"},

@@ -165,8 +165,7 @@ func (e *Endpoint) closing(ctx context.Context, c *episode.Call, w way) (renderi
 	if ok {
 		return known, nil
 	}
-	probe := *c
-	probe.Tools = nil
+	probe := *c // with its tools: the fields that speak of them are refused without
 	var made [2]rendering
 	for i, said := range [...]string{"yes", "none"} {
 		probe.Messages = []episode.Message{{Role: episode.RoleUser, Content: episode.Ptr("Well?")}, {Role: episode.RoleAssistant, Content: &said}}

@@ -5,6 +5,7 @@
 #   scripts/vllm.sh install                     about 8 minutes and 6 GB the first time, nothing afterwards
 #   scripts/vllm.sh start PORT [BLOCKS] [flags] serve model "tiny" on 127.0.0.1:PORT and wait until it answers
 #   scripts/vllm.sh stop PORT
+#   scripts/vllm.sh run-batch IN OUT [flags]    the same engine without a server, over a batch file; its flags go to `vllm run-batch`
 #
 # BLOCKS: KV-cache blocks of 128 tokens; one is reserved (default 129 = 16,384 tokens to use). Flags go to `vllm serve` and
 # win over the ones below. TRANCHE_ENGINES: where it is kept.
@@ -42,6 +43,14 @@ install() {
 # The model's own bfloat16 is emulated, several times slower, where the processor does not have it.
 dtype() { grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo && echo auto || echo float32; }
 
+# flags_of BLOCKS sets what `vllm serve` and `vllm run-batch` are started with.
+flags_of() {
+  installed || die "not installed; first: $0 install"
+  export VLLM_CPU_KVCACHE_SPACE=1 VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
+  engine_flags=(--load-format dummy --enforce-eager --served-model-name tiny --max-model-len 8192 --max-num-seqs 64 --num-gpu-blocks-override "$1" --dtype "$(dtype)"
+    --enable-prompt-tokens-details --enable-auto-tool-choice --tool-call-parser hermes)
+}
+
 start() {
   local port=$1 blocks=129
   shift
@@ -49,11 +58,14 @@ start() {
     blocks=$1
     shift
   }
-  installed || die "not installed; first: $0 install"
-  export VLLM_CPU_KVCACHE_SPACE=1 VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
-  launch "$port" "$venv/bin/vllm" serve "$home/tiny" --load-format dummy --enforce-eager --host 127.0.0.1 --port "$port" \
-    --served-model-name tiny --max-model-len 8192 --max-num-seqs 64 --num-gpu-blocks-override "$blocks" --dtype "$(dtype)" \
-    --enable-scale-out --enable-prompt-tokens-details --enable-auto-tool-choice --tool-call-parser hermes "$@"
+  flags_of "$blocks"
+  launch "$port" "$venv/bin/vllm" serve "$home/tiny" --host 127.0.0.1 --port "$port" "${engine_flags[@]}" --enable-scale-out "$@"
+}
+
+run_batch() {
+  [ $# -ge 2 ] || die "run-batch: expected IN and OUT"
+  flags_of 129
+  "$venv/bin/vllm" run-batch -i "$1" -o "$2" --model "$home/tiny" "${engine_flags[@]}" "${@:3}"
 }
 
 case ${1:-} in
@@ -69,8 +81,11 @@ stop)
   check_port "${2:-}"
   halt "$2"
   ;;
+run-batch)
+  run_batch "${@:2}"
+  ;;
 *)
-  echo "usage: $me install | start PORT [BLOCKS] [vllm flags] | stop PORT" >&2
+  echo "usage: $me install | start PORT [BLOCKS] [vllm flags] | stop PORT | run-batch IN OUT [vllm flags]" >&2
   exit 2
   ;;
 esac

@@ -67,7 +67,7 @@ func parseFrame(frame []byte) (kind byte, payload []byte, err error) {
 // gap is a stretch of a segment that holds no valid frame.
 type gap struct {
 	offset, bytes int64
-	torn          bool // nothing valid follows: the tail of a write that a crash cut
+	torn          bool // the tail of a write that a crash cut: nothing valid follows, and it is no whole frame
 }
 
 // scanFrames calls each for every valid frame of a segment of that size, in order, and returns the stretches between that are
@@ -90,10 +90,52 @@ func scanFrames(r io.ReaderAt, size int64, each func(offset int64, frame []byte)
 			break
 		}
 		next := findFrame(r, end+1, size)
-		gaps = append(gaps, gap{end, next - end, next == size})
+		if next == size {
+			return append(gaps, lastGaps(r, end, size)...), nil
+		}
+		gaps = append(gaps, gap{end, next - end, false})
 		offset = next
 	}
 	return gaps, nil
+}
+
+// lastGaps tells damage from what a crash leaves, behind the last valid frame: a write that was cut lacks bytes, so a frame that has
+// all of its own and another checksum was changed after it was written. Zeros are no frame: power was lost before data came.
+func lastGaps(r io.ReaderAt, offset, size int64) (gaps []gap) {
+	for offset < size {
+		n := spoiltFrame(r, offset, size)
+		if n == 0 {
+			return append(gaps, gap{offset, size - offset, true})
+		}
+		gaps = append(gaps, gap{offset, n, false})
+		offset += n
+	}
+	return gaps
+}
+
+// spoiltFrame returns the length of the damaged whole frame at offset, where nothing valid follows; 0 = it is none as far as can be known.
+func spoiltFrame(r io.ReaderAt, offset, size int64) int64 {
+	head := make([]byte, frameHead)
+	if _, err := r.ReadAt(head, offset); err != nil {
+		return 0
+	}
+	rest := size - offset
+	n := int64(binary.LittleEndian.Uint32(head)) + frameHead
+	if n > frameHead && (n == rest || n < rest && head[8] == frameRow) {
+		return n
+	}
+	if rest > maxPayload+frameHead {
+		return 0
+	}
+	frame := make([]byte, rest) // is it the length alone that was damaged?
+	if _, err := r.ReadAt(frame, offset); err != nil {
+		return 0
+	}
+	binary.LittleEndian.PutUint32(frame, uint32(rest-frameHead))
+	if _, _, err := parseFrame(frame); err != nil {
+		return 0
+	}
+	return rest
 }
 
 func hasMagic(r io.ReaderAt, size int64) bool {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -240,21 +241,33 @@ func TestDamagedJournal(t *testing.T) {
 		"zeros at the end":         {func(p string, at []int64) error { return os.Truncate(p, at[10]+4096) }, nil, true, 10, 0},
 		"a flipped bit":            {func(p string, at []int64) error { return flip(p, (at[4]+at[5])/2) }, []int{4}, false, 4, 5},
 		"a wrong length":           {func(p string, at []int64) error { return flip(p, at[4]+2) }, []int{4}, false, 4, 5},
-		"no magic":                 {func(p string, at []int64) error { return flip(p, 0) }, nil, false, -1, 0},
+		// The last record: damage where all its bytes are there, as far as can be known.
+		"a flipped bit in the last record": {func(p string, at []int64) error { return flip(p, (at[9]+at[10])/2) }, []int{9}, false, 9, 10},
+		"a wrong checksum at the end":      {func(p string, at []int64) error { return flip(p, at[9]+5) }, []int{9}, false, 9, 10},
+		"a wrong kind at the end":          {func(p string, at []int64) error { return flip(p, at[9]+8) }, []int{9}, false, 9, 10},
+		"a wrong length at the end":        {func(p string, at []int64) error { return flip(p, at[9]+2) }, []int{9}, false, 9, 10},
+		"the last record is zeros": {func(p string, at []int64) error {
+			return errors.Join(os.Truncate(p, at[9]), os.Truncate(p, at[10]))
+		}, []int{9}, true, 9, 10},
+		"no magic": {func(p string, at []int64) error { return flip(p, 0) }, nil, false, -1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, segment, at := write(t)
 			if err := c.harm(segment, at); err != nil {
 				t.Fatal(err)
 			}
-			w := mustOpen(t, testConfig(dir))
-			damage := w.Recovery().Damage
 			wantOffset := int64(0)
 			if c.from >= 0 {
 				wantOffset = at[c.from]
 			}
+			checkReader(t, dir, wantOffset, 10-len(c.lost), c.torn)
+			w := mustOpen(t, testConfig(dir))
+			damage := w.Recovery().Damage
 			if len(damage) != 1 || damage[0].Offset != wantOffset || damage[0].Torn != c.torn || !strings.Contains(damage[0].String(), fmt.Sprint(wantOffset)) {
 				t.Fatalf("damage %v, want one at byte %d, torn=%v", damage, wantOffset, c.torn)
+			}
+			if c.upTo > 0 && damage[0].Bytes != at[c.upTo]-wantOffset {
+				t.Errorf("%d bytes are damaged, want %d", damage[0].Bytes, at[c.upTo]-wantOffset)
 			}
 			for task := range 10 {
 				done, lost := w.Done(m.episode(task, 0).ID), false
@@ -282,6 +295,28 @@ func TestDamagedJournal(t *testing.T) {
 				t.Errorf("reported again: %v", d)
 			}
 		})
+	}
+}
+
+// checkReader reads a run with a harmed journal: all that is whole, and then the damage, which a torn end is not.
+func checkReader(t *testing.T, dir string, offset int64, whole int, torn bool) {
+	t.Helper()
+	r, err := OpenRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var broken error
+	n := 0
+	for row, err := range r.Rows() {
+		if err != nil {
+			broken = err
+		} else if row != nil {
+			n++
+		}
+	}
+	var found *JournalDamage
+	if damaged := errors.As(broken, &found); n != whole || damaged == torn || damaged && (found.Parts || len(found.List) != 1 || found.List[0].Offset != offset || !errors.Is(broken, ErrDamaged)) {
+		t.Errorf("%d rows read and %v, want %d, and damage unless it is torn (%v)", n, broken, whole, torn)
 	}
 }
 

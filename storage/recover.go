@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-
 	"io/fs"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,7 +29,8 @@ type Damage struct {
 	Offset int64  // bytes
 	Bytes  int64
 	// Torn: the end of the last write before a crash, cut off now; nothing that was acknowledged is lost. Not torn: valid
-	// records follow, so that the disk or a person changed the file; it is kept under the name File + ".damaged".
+	// records follow, or a record has all its bytes and another checksum, so that the disk or a person changed the file; it is kept
+	// under the name File + ".damaged".
 	Torn bool
 }
 
@@ -39,6 +40,23 @@ func (d Damage) String() string {
 	}
 	return fmt.Sprintf("%s: %d damaged bytes at byte %d; the rows in them are lost and will be done again", d.File, d.Bytes, d.Offset)
 }
+
+// JournalDamage is what a reader found of Damage that is not torn. It is an ErrDamaged; the next Open reports the same, and the rows are done again.
+type JournalDamage struct {
+	List  []Damage
+	Parts bool // files of the dataset are damaged too
+}
+
+func (d *JournalDamage) Error() string {
+	text := make([]string, len(d.List))
+	for i, one := range d.List {
+		text[i] = one.String()
+	}
+	return fmt.Sprintf("%v: %s", ErrDamaged, strings.Join(text, "; "))
+}
+
+// Unwrap makes it an ErrDamaged.
+func (d *JournalDamage) Unwrap() error { return ErrDamaged }
 
 // prepareDir makes the directory and its folders, and refuses one that holds something else.
 func prepareDir(fsys fileSystem, dir string) error {
@@ -255,8 +273,7 @@ func (w *Writer) replayRow(s *segment, offset int64, frame []byte, rows map[key]
 // mend cuts a torn end off, reports what is damaged and marks the segment to be kept if records follow the damage.
 func (w *Writer) mend(s *segment, gaps []gap) error {
 	for _, g := range gaps {
-		w.recovery.Damage = append(w.recovery.Damage, Damage{
-			File: filepath.ToSlash(filepath.Join(journalDir, filepath.Base(s.path))), Offset: g.offset, Bytes: g.bytes, Torn: g.torn})
+		w.recovery.Damage = append(w.recovery.Damage, s.damage(g))
 		if !g.torn {
 			s.damaged = true
 			continue
@@ -267,6 +284,10 @@ func (w *Writer) mend(s *segment, gaps []gap) error {
 		s.bytes = g.offset
 	}
 	return nil
+}
+
+func (s *segment) damage(g gap) Damage {
+	return Damage{File: path.Join(journalDir, filepath.Base(s.path)), Offset: g.offset, Bytes: g.bytes, Torn: g.torn}
 }
 
 // openJournal opens the segments that count, in order. On an error it returns those it opened.
@@ -291,8 +312,8 @@ func openJournal(fsys fileSystem, dir string, first int) ([]*segment, error) {
 	return segments, nil
 }
 
-func openSegment(fsys fileSystem, path string, number int) (*segment, error) {
-	f, err := fsys.Open(path)
+func openSegment(fsys fileSystem, name string, number int) (*segment, error) {
+	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -300,7 +321,7 @@ func openSegment(fsys fileSystem, path string, number int) (*segment, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal: %w", err), f.Close())
 	}
-	return &segment{number: number, path: path, file: f, bytes: info.Size()}, nil
+	return &segment{number: number, path: name, file: f, bytes: info.Size()}, nil
 }
 
 // loadParts enters the keys and counts of every published row. A row that the journal holds a newer version of is not counted.

@@ -113,7 +113,7 @@ func (w *walk[T]) once(m Manifest, read map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	journal, err := indexJournal(segments)
+	journal, spoilt, err := indexJournal(segments)
 	if err != nil {
 		return err
 	}
@@ -130,6 +130,9 @@ func (w *walk[T]) once(m Manifest, read map[string]bool) error {
 		default:
 			return err
 		}
+	}
+	if len(spoilt) > 0 {
+		broken = append(broken, &JournalDamage{spoilt, len(broken) > 0})
 	}
 	return errors.Join(append(broken, w.journal(journal))...)
 }
@@ -199,11 +202,11 @@ func (w *walk[T]) journal(journal map[key]record) error {
 	return nil
 }
 
-// indexJournal finds the latest record of each key. What is torn or damaged is not there; Open reports it.
-func indexJournal(segments []*segment) (map[key]record, error) {
-	index := map[key]record{}
+// indexJournal finds the latest record of each key, and what is damaged. What is torn is in neither: a writer may be at it.
+func indexJournal(segments []*segment) (index map[key]record, spoilt []Damage, err error) {
+	index = map[key]record{}
 	for _, s := range segments {
-		_, err := scanFrames(s.file, s.bytes, func(offset int64, frame []byte) error {
+		gaps, err := scanFrames(s.file, s.bytes, func(offset int64, frame []byte) error {
 			seq, k, err := payloadKey(frame[frameHead:])
 			if err != nil {
 				return err
@@ -214,10 +217,15 @@ func indexJournal(segments []*segment) (map[key]record, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read journal %s: %w", s.path, err)
+			return nil, nil, fmt.Errorf("read journal %s: %w", s.path, err)
+		}
+		for _, g := range gaps {
+			if !g.torn {
+				spoilt = append(spoilt, s.damage(g))
+			}
 		}
 	}
-	return index, nil
+	return index, spoilt, nil
 }
 
 // Find returns the row of an episode by its id, or by a prefix of the id that no other episode shares. Errors: ErrNotFound,

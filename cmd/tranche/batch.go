@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"reflect"
@@ -24,13 +23,14 @@ type batchCmd struct {
 	Input        string `short:"i" name:"input-file" placeholder:"FILE" group:"where" help:"The same as IN, as vllm run-batch spells it."`
 	Errors       string `name:"errors" placeholder:"FILE" group:"where" help:"Where the lines that failed go. Default: into the output, as those of vllm run-batch."`
 	ReplaceModel bool   `name:"replace-model" group:"servers" help:"Send the endpoint's model in the place of the one a line names. Off: bodies go out byte for byte."`
+	RetryFailed  bool   `name:"retry-failed" group:"where" help:"Ask the lines that failed so far again, of a finished batch too; a new result takes the place of the failure."`
 	Config       string `short:"c" placeholder:"FILE" help:"YAML file with the same keys as the flags; flags win."`
 	Settings     `embed:""`
 }
 
 // Help is kong's long text of the command.
 func (batchCmd) Help() string {
-	return "Sends every request of an OpenAI batch file and writes the answers in OpenAI's output shape, in the order of the input. Bodies go out and come back as they are. The files appear when every line has its result, good or failed; a temporary error is tried again first, as in a run.\n\nStopped or killed, the same command again goes on: what was answered is in OUT.journal and is not asked again.\n\nIn the place of `vllm run-batch -i IN -o OUT --model M`: tranche batch -i IN -o OUT --model M --endpoint URL"
+	return "Sends every request of an OpenAI batch file and writes the answers in OpenAI's output shape, in the order of the input. Bodies go out and come back as they are. The files appear when every line has its result, good or failed; a temporary error is tried again first, as in a run.\n\nStopped or killed, the same command again goes on: what was answered is in OUT.journal and is not asked again. With --retry-failed the lines that failed are: what was answered stays, and the files are replaced when every line has its result again.\n\nA line has 64 MiB at most; a file has as many lines as you like (OpenAI takes 50,000 and 200 MB).\n\nIn the place of `vllm run-batch -i IN -o OUT --model M`: tranche batch -i IN -o OUT --model M --endpoint URL"
 }
 
 // batchKeys are the settings a batch knows; the rest would say what its lines say themselves, or shape a dataset it does not write.
@@ -101,7 +101,7 @@ func (c *batchCmd) batch(a *app, given map[string]bool) (*batch, error) {
 	checkBatchSettings(f, &set)
 	set.Tasks = []string{in}
 	f.list = append(f.list, set.check())
-	b := &batch{session: newSession(a, set), in: in, files: batchOutput{set.Out, c.Errors}, ownModel: c.ReplaceModel}
+	b := &batch{session: newSession(a, set), in: in, files: batchOutput{set.Out, c.Errors}, ownModel: c.ReplaceModel, retryFailed: c.RetryFailed}
 	if in != "" && set.Out != "" {
 		f.list = append(f.list, b.files.check(in))
 	}
@@ -126,9 +126,10 @@ func checkBatchSettings(f *faults, set *Settings) {
 // batch is one invocation of the command, with the parts of a session that a run has too.
 type batch struct {
 	*session
-	in       string
-	files    batchOutput
-	ownModel bool // the endpoint's model takes the place of the lines' own
+	in          string
+	files       batchOutput
+	ownModel    bool // the endpoint's model takes the place of the lines' own
+	retryFailed bool // lines that failed before are asked again
 
 	lines   *batchFile
 	journal *batchJournal
@@ -159,23 +160,23 @@ func (b *batch) start(ctx context.Context) error {
 
 // found looks at what is there already: a finished batch is reported, and files that are not this batch's are never replaced.
 func (b *batch) found() (done bool, err error) {
-	_, err = os.Stat(batchJournalPath(b.files.out))
-	if err == nil {
-		return false, nil // begun, not ended
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return false, withCode(codeDisk, err)
+	begun, err := journalBegun(batchJournalPath(b.files.out))
+	if begun || err != nil {
+		return false, withCode(codeDisk, err) // begun, not ended
 	}
 	there, err := b.files.exists()
 	if there == "" || err != nil {
 		return false, withCode(codeDisk, err)
 	}
-	have, err := b.files.look(b.lines)
+	have, err := b.files.look(b.lines, nil)
 	if err != nil {
 		return false, withCode(codeDisk, err)
 	}
 	if err := b.unfit(have, there); err != nil {
 		return false, withCode(codeRefused, err)
+	}
+	if b.retryFailed && have.failed > 0 {
+		return false, nil
 	}
 	if err := b.files.emptyErrors(); err != nil {
 		return false, withCode(codeDisk, err)
@@ -206,19 +207,32 @@ func (b *batch) unfit(have batchFound, there string) error {
 	return nil
 }
 
+// openJournal begins the journal or goes on with it. With --retry-failed one that is complete, which a crash left, is published first.
 func (b *batch) openJournal() (err error) {
+	var from *batchEnded
+	if b.retryFailed {
+		from = &batchEnded{b.files, b.lines}
+	}
 	head := batchHead{Input: b.lines.digest, Lines: b.lines.lines}
 	if b.ownModel {
 		head.OwnModel = or(nonEmpty(b.set.Model), "the endpoints'")
 	}
 	var dropped int64
-	if b.journal, dropped, err = openBatchJournal(batchJournalPath(b.files.out), head); err != nil {
+	if b.journal, dropped, err = openBatchJournal(batchJournalPath(b.files.out), head, from); err != nil {
 		return err
 	}
 	if dropped > 0 {
 		b.a.notice("recovered: the last %d bytes of %s were not whole and are taken off", dropped, b.journal.path)
 	}
-	if there, err := b.files.exists(); b.left() > 0 && (there != "" || err != nil) { // ours appear at the end only
+	if b.retryFailed && b.left() == 0 && !b.journal.fresh {
+		return b.publishLeft()
+	}
+	if b.retryFailed {
+		if n := b.journal.askAgain(); n > 0 {
+			b.a.notice("asking %d lines that failed again", n)
+		}
+	}
+	if there, err := b.files.strange(b.journal.replaces); b.left() > 0 && (there != "" || err != nil) { // ours appear at the end only
 		if err == nil {
 			err = withCode(codeRefused, fmt.Errorf("%s: is there already, though lines of %s are left: it is not this batch's; remove it, or give another name", there, b.in))
 		}
@@ -321,7 +335,7 @@ func (b *batch) openLine(d episode.Draw, sample int) *episode.Episode {
 // closeJournal ends the journal. It is removed when its results stand in the output, and when there are none.
 func (b *batch) closeJournal(published bool) error {
 	b.journal.close()
-	if err := b.journal.release(published || b.left() == b.lines.lines); err != nil {
+	if err := b.journal.release(published || b.journal.empty()); err != nil {
 		return withCode(codeDisk, fmt.Errorf("close the journal: %w", err))
 	}
 	return nil

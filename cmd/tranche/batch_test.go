@@ -423,7 +423,7 @@ func TestBatchJournalBelongsToItsInput(t *testing.T) {
 // Two processes at one batch: the second is told so.
 func TestBatchIsLocked(t *testing.T) {
 	in, out := embeddings(t, "a"), filepath.Join(t.TempDir(), "out.jsonl")
-	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{})
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

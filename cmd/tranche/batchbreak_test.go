@@ -206,7 +206,7 @@ func TestBatchJournalDamagedInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Input: f.digest, Lines: f.lines})
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Input: f.digest, Lines: f.lines}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestBatchUnicode(t *testing.T) {
 // What ended a batch is said in the words of the batch: the line, the file, the cause.
 func TestBatchSaysWhatEndedIt(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Lines: 8})
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Lines: 8}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestBatchReplacesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Input: f.digest, Lines: f.lines})
+	j, _, err := openBatchJournal(batchJournalPath(out), batchHead{Input: f.digest, Lines: f.lines}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

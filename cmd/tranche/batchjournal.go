@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -25,17 +27,21 @@ import (
 //	crc32c of the rest, 8 hex digits · space · line from 0 · space · + or - (failed) · space · the line of the output
 //
 // It is only ever appended to, so what a crash leaves of the last write is at its end. A record that is damaged elsewhere is passed over.
+// With --retry-failed a line may have several: one that failed gives way to a later one. The journal of a finished batch that is asked again
+// begins with the results of its output, and its head is written when all of them are durable: until then the file begins with zeros.
 type batchJournal struct {
-	file    *os.File
-	path    string
-	size    int64 // durable
-	damaged int   // records that were read and are no results, whole ones behind them; set when it is opened
-	queue   chan *batchEntry
-	ended   chan struct{} // closed by commit when it has ended
+	file     *os.File
+	path     string
+	size     int64          // durable
+	damaged  int            // records that were read and are no results, whole ones behind them; set when it is opened
+	fresh    bool           // it was begun when it was opened
+	replaces *batchReplaced // files that its first results came from; nil = none. Set when it is opened
+	queue    chan *batchEntry
+	ended    chan struct{} // closed by commit when it has ended
 
 	mu     sync.Mutex // guards what is below
 	where  []batchPlace
-	failed int
+	failed int // without those that are asked again
 	good   int
 }
 
@@ -44,6 +50,7 @@ type batchPlace struct {
 	at     int64
 	bytes  uint32 // of the output line
 	failed bool
+	again  bool // it failed and is asked again: this result is not the last
 }
 
 // batchHead says whose a journal is.
@@ -52,6 +59,8 @@ type batchHead struct {
 	Input    string `json:"input_sha256"`
 	Lines    int    `json:"lines"`
 	OwnModel string `json:"own_model"` // what takes the place of the lines' own; "" = nothing does
+
+	Replaces *batchReplaced `json:"replaces,omitempty"` // nil = the batch was not finished before
 }
 
 const batchJournalName = "tranche batch 1"
@@ -68,14 +77,15 @@ type batchEntry struct {
 func batchJournalPath(out string) string { return out + ".journal" }
 
 // openBatchJournal opens or begins the journal and reads what is durable. dropped is how many bytes at its end were no whole
-// result. It is a codeRefused error when another process has it or when it belongs to another batch.
-func openBatchJournal(path string, head batchHead) (j *batchJournal, dropped int64, err error) {
+// result. It is a codeRefused error when another process has it or when it belongs to another batch. A new one begins with the
+// results of from, where it is not nil and its files are there.
+func openBatchJournal(path string, head batchHead, from *batchEnded) (j *batchJournal, dropped int64, err error) {
 	f, err := lockJournal(path)
 	if err != nil {
 		return nil, 0, err
 	}
 	j = &batchJournal{file: f, path: path, queue: make(chan *batchEntry), ended: make(chan struct{}), where: make([]batchPlace, head.Lines)}
-	if dropped, err = j.begin(head); err != nil {
+	if dropped, err = j.begin(head, from); err != nil {
 		f.Close()
 		return nil, 0, err
 	}
@@ -109,20 +119,20 @@ func lockJournal(path string) (*os.File, error) {
 }
 
 // begin reads what is there, or writes the head of a new journal.
-func (j *batchJournal) begin(head batchHead) (dropped int64, err error) {
+func (j *batchJournal) begin(head batchHead, from *batchEnded) (dropped int64, err error) {
 	info, err := j.file.Stat()
 	if err != nil {
 		return 0, withCode(codeDisk, fmt.Errorf("open the journal: %w", err))
 	}
 	r := bufio.NewReaderSize(j.file, 1<<20)
-	first, err := r.ReadBytes('\n')
-	if err == io.EOF { // new, or the process died before its first line was whole
-		return 0, withCode(codeDisk, j.start(head))
-	}
+	first, err := journalHead(r)
 	if err != nil {
 		return 0, withCode(codeDisk, fmt.Errorf("read %s: %w", j.path, err))
 	}
-	if err := head.accept(j.path, first); err != nil {
+	if first == nil {
+		return 0, withCode(codeDisk, j.start(head, from))
+	}
+	if j.replaces, err = head.accept(j.path, first); err != nil {
 		return 0, withCode(codeRefused, err)
 	}
 	if err := j.replay(r, int64(len(first))); err != nil {
@@ -137,16 +147,49 @@ func (j *batchJournal) begin(head batchHead) (dropped int64, err error) {
 	return dropped, withCode(codeDisk, err)
 }
 
-// start writes the head; the file's name is durable with it.
-func (j *batchJournal) start(head batchHead) error {
-	head.Journal = batchJournalName
+// journalHead reads the first line of a journal; nil when it is new, or the process died before that line was whole.
+func journalHead(r *bufio.Reader) ([]byte, error) {
+	first, err := r.ReadBytes('\n')
+	if err == io.EOF || err == nil && first[0] == 0 {
+		return nil, nil
+	}
+	return first, err
+}
+
+// journalBegun tells whether there is a journal that holds more than nothing.
+func journalBegun(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	first, err := journalHead(bufio.NewReader(f))
+	return first != nil, err
+}
+
+// start writes the head behind which all else is durable; the file's name is durable with it.
+func (j *batchJournal) start(head batchHead, from *batchEnded) (err error) {
+	j.size, j.fresh, head.Journal = 0, true, batchJournalName
+	if from != nil {
+		if head.Replaces, err = from.replaced(); err != nil {
+			return fmt.Errorf("begin %s: %w", j.path, err)
+		}
+	}
+	j.replaces = head.Replaces
 	text := append(encode(head), '\n')
-	err := j.cut()
+	err = j.cut()
+	j.size = int64(len(text))
+	if err == nil && j.replaces != nil {
+		err = j.takeIn(from, j.size)
+	}
 	if err == nil {
 		_, err = j.file.WriteAt(text, 0)
 	}
 	if err == nil {
-		_, err = j.file.Seek(int64(len(text)), io.SeekStart)
+		_, err = j.file.Seek(j.size, io.SeekStart)
 	}
 	if err == nil {
 		err = j.file.Sync()
@@ -157,25 +200,24 @@ func (j *batchJournal) start(head batchHead) error {
 	if err != nil {
 		return fmt.Errorf("begin %s: %w", j.path, err)
 	}
-	j.size = int64(len(text))
 	return nil
 }
 
-// accept refuses the journal of another batch.
-func (h batchHead) accept(path string, first []byte) error {
+// accept refuses the journal of another batch, and returns what that of this one may replace.
+func (h batchHead) accept(path string, first []byte) (*batchReplaced, error) {
 	var was batchHead
 	if json.Unmarshal(first, &was) != nil || was.Journal != batchJournalName {
-		return fmt.Errorf("%s: is no journal of a batch; give the output another name", path)
+		return nil, fmt.Errorf("%s: is no journal of a batch; give the output another name", path)
 	}
 	switch {
 	case was.Input != h.Input || was.Lines != h.Lines:
-		return fmt.Errorf("%s: holds results of another input (%d lines, sha256 %s; this one has %d, %s); give the output another name, or remove it to begin anew",
+		return nil, fmt.Errorf("%s: holds results of another input (%d lines, sha256 %s; this one has %d, %s); give the output another name, or remove it to begin anew",
 			path, was.Lines, short(was.Input, 12), h.Lines, short(h.Input, 12))
 	case was.OwnModel != h.OwnModel:
-		return fmt.Errorf("%s: was begun with another model in the lines' place (%s, now %s); go on with that, or remove it to begin anew",
+		return nil, fmt.Errorf("%s: was begun with another model in the lines' place (%s, now %s); go on with that, or remove it to begin anew",
 			path, orNone(was.OwnModel), orNone(h.OwnModel))
 	}
-	return nil
+	return was.Replaces, nil
 }
 
 // replay reads results. What is not whole behind the last one that is, a crash left; before that it was damaged, and costs itself alone.
@@ -204,10 +246,13 @@ func (j *batchJournal) replay(r *bufio.Reader, at int64) error {
 
 // count takes note of a result; mu is held, or nobody else is there yet.
 func (j *batchJournal) count(line int, failed bool, at int64, n int) {
-	if j.where[line].bytes > 0 {
-		return // the first result stands
+	switch old := j.where[line]; {
+	case old.bytes > 0 && !old.failed:
+		return // an answer stands
+	case old.failed && !old.again:
+		j.failed--
 	}
-	j.where[line] = batchPlace{at, uint32(n), failed}
+	j.where[line] = batchPlace{at: at, bytes: uint32(n), failed: failed}
 	if failed {
 		j.failed++
 		return
@@ -330,10 +375,10 @@ func (j *batchJournal) append(batch []*batchEntry) error {
 func (j *batchJournal) done(line int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.where[line].bytes > 0
+	return j.where[line].bytes > 0 && !j.where[line].again
 }
 
-// counts are the lines with a durable result: answered, and failed.
+// counts are the lines with a durable result: answered, and failed without those that are asked again.
 func (j *batchJournal) counts() (good, failed int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -362,6 +407,11 @@ func (j *batchJournal) each(f func(failed bool, text []byte) error) error {
 		}
 	}
 	return nil
+}
+
+// empty tells that it holds no result. Call it when no Write is running.
+func (j *batchJournal) empty() bool {
+	return !slices.ContainsFunc(j.where, func(p batchPlace) bool { return p.bytes > 0 })
 }
 
 // close ends the writing; the file stays open for reading and locked until release. Call it when no Write is running.

@@ -27,7 +27,7 @@ func TestBatchJournalCutAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	head := batchHead{Input: "in", Lines: 3}
 	path := filepath.Join(dir, "j")
-	j, _, err := openBatchJournal(path, head)
+	j, _, err := openBatchJournal(path, head, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestBatchJournalCutAnywhere(t *testing.T) {
 		if err := os.WriteFile(path, whole[:n], 0o644); err != nil {
 			t.Fatal(err)
 		}
-		j, dropped, err := openBatchJournal(path, head)
+		j, dropped, err := openBatchJournal(path, head, nil)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
@@ -92,7 +92,7 @@ func TestBatchJournalCutAnywhere(t *testing.T) {
 
 // What was damaged after it was written is found before it is published.
 func TestBatchJournalDamage(t *testing.T) {
-	j, _, err := openBatchJournal(filepath.Join(t.TempDir(), "j"), batchHead{Lines: 1})
+	j, _, err := openBatchJournal(filepath.Join(t.TempDir(), "j"), batchHead{Lines: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,13 +132,14 @@ func FuzzBatchLine(f *testing.F) {
 	f.Add([]byte(`{"custom_id":"a","method":"POST","url":"/v1/score","body":{"queries":"q"}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		at := episode.Position{File: "f", Line: 1}
-		task, _, bad := batchLine(raw, at, false)
-		if (task == nil) == (bad == nil) {
-			t.Fatalf("%q: task %v, faults %v", raw, task, bad)
+		l, bad := batchLine(raw, at, false)
+		if (l == nil) == (bad == nil) {
+			t.Fatalf("%q: %v, faults %v", raw, l, bad)
 		}
-		if task == nil {
+		if l == nil {
 			return
 		}
+		task := l.task(at, false)
 		r := task.Request
 		if task.ID == "" || !bytes.Contains(raw, r.Body) || !json.Valid(r.Body) || r.Most < 0 || r.Most > 1<<30 || r.Route[0] != '/' || len(task.Messages) == 0 && !strings.Contains(string(raw), "messages") {
 			t.Fatalf("%q: %+v", raw, r)

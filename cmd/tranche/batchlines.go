@@ -50,25 +50,36 @@ func routeOf(url string) (batchRoute, bool) {
 	return all[i], true
 }
 
-// batchLine reads one line {custom_id, method, url, body} as a task whose request is the body, byte for byte. model is the one the
-// body names, "" when it names none. The line's bytes are not kept.
-func batchLine(raw []byte, at episode.Position, ownModel bool) (t *episode.Task, model string, bad []*taskfile.RowError) {
+// batchRequest is one line {custom_id, method, url, body}. Its parts lie in the line's bytes.
+type batchRequest struct {
+	id     string
+	model  string // the body names; "" = none
+	route  batchRoute
+	body   json.RawMessage
+	fields map[string]json.RawMessage // of the body
+}
+
+// batchLine reads one line, or says what is wrong with it.
+func batchLine(raw []byte, at episode.Position, ownModel bool) (l *batchRequest, bad []*taskfile.RowError) {
 	fault := func(field, format string, args ...any) {
 		bad = append(bad, &taskfile.RowError{Where: at, Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
 	if !utf8.Valid(raw) {
 		n := firstInvalid(raw)
 		fault("", "expected UTF-8, found the byte %#x at byte %d of the line", raw[n], n+1)
-		return nil, "", bad
+		return nil, bad
 	}
 	var cols map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &cols); err != nil || cols == nil {
-		fault("", "expected one JSON object {custom_id, method, url, body}, found %s", shown(raw))
-		return nil, "", bad
+	if json.Valid(raw) {
+		cols = splitObject(raw)
 	}
-	id := textOf(cols["custom_id"])
+	if cols == nil {
+		fault("", "expected one JSON object {custom_id, method, url, body}, found %s", shown(raw))
+		return nil, bad
+	}
+	l = &batchRequest{id: textOf(cols["custom_id"]), body: cols["body"], fields: splitObject(cols["body"])}
 	switch {
-	case id == "":
+	case l.id == "":
 		fault("custom_id", "expected a text that no other line has, found %s", shown(cols["custom_id"]))
 	case halfPair(cols["custom_id"]):
 		fault("custom_id", "expected valid Unicode, found %s", shown(cols["custom_id"]))
@@ -76,39 +87,41 @@ func batchLine(raw []byte, at episode.Position, ownModel bool) (t *episode.Task,
 	if textOf(cols["method"]) != "POST" {
 		fault("method", "expected \"POST\", found %s", shown(cols["method"]))
 	}
-	route, known := routeOf(textOf(cols["url"]))
-	if !known {
+	var known bool
+	if l.route, known = routeOf(textOf(cols["url"])); !known {
 		var urls []string
 		for _, r := range batchRoutes() {
 			urls = append(urls, r.url)
 		}
 		fault("url", "expected one of %s; found %s", joined(urls), shown(cols["url"]))
 	}
-	var body map[string]json.RawMessage
-	if err := json.Unmarshal(cols["body"], &body); err != nil || body == nil {
+	if l.fields == nil {
 		fault("body", "expected the request as a JSON object, found %s", shown(cols["body"]))
-		return nil, "", bad
+		return nil, bad
 	}
-	if v, ok := body["stream"]; ok && string(v) != "false" && string(v) != "null" {
+	if v, ok := l.fields["stream"]; ok && string(v) != "false" && string(v) != "null" {
 		fault("body.stream", "expected false: an answer in a batch is one JSON document; found %s", shown(v))
 	}
-	if _, ok := body[route.needs]; known && route.needs != "" && !ok {
-		fault("body."+route.needs, "missing; %s needs it", route.url)
+	if _, ok := l.fields[l.route.needs]; known && l.route.needs != "" && !ok {
+		fault("body."+l.route.needs, "missing; %s needs it", l.route.url)
 	}
-	if v, ok := body["model"]; ok {
-		if model = textOf(v); model == "" && !ownModel {
+	if v, ok := l.fields["model"]; ok {
+		if l.model = textOf(v); l.model == "" && !ownModel {
 			fault("body.model", "expected the name of a model, found %s", shown(v))
 		}
 	}
 	if len(bad) > 0 {
-		return nil, "", bad
+		return nil, bad
 	}
-	t = &episode.Task{
-		ID: id, Where: at, DataSource: route.url, Tools: body["tools"],
-		Request: &episode.Request{Route: strings.TrimPrefix(route.url, "/v1"), Body: cols["body"], OwnModel: ownModel, Most: route.bound(body)},
+	return l, nil
+}
+
+// task makes a task of the line, whose request is the body, byte for byte. It keeps none of the line's bytes.
+func (l *batchRequest) task(at episode.Position, ownModel bool) *episode.Task {
+	return &episode.Task{
+		ID: l.id, Where: at, DataSource: l.route.url, Tools: bytes.Clone(l.fields["tools"]), Messages: l.sized(),
+		Request: &episode.Request{Route: strings.TrimPrefix(l.route.url, "/v1"), Body: bytes.Clone(l.body), OwnModel: ownModel, Most: l.route.bound(l.fields)},
 	}
-	t.Messages = route.sized(body)
-	return t, model, nil
 }
 
 // textOf reads a JSON string; "" when it is none.
@@ -173,7 +186,7 @@ func shown(raw []byte) string {
 	if len(raw) == 0 {
 		return "nothing"
 	}
-	return short(strings.ToValidUTF8(string(raw), "�"), 60)
+	return short(strings.ToValidUTF8(string(raw[:min(len(raw), 1000)]), "�"), 60) // a line may have megabytes
 }
 
 // bound is how many tokens the body lets all answers have together; 0 = it does not say.
@@ -199,28 +212,27 @@ func (r batchRoute) bound(body map[string]json.RawMessage) int {
 }
 
 // sized is the prompt as far as its length and its beginning go: the scheduler places calls by them. They are never sent.
-func (r batchRoute) sized(body map[string]json.RawMessage) []episode.Message {
-	var said []struct {
-		Role    string          `json:"role"`
-		Content json.RawMessage `json:"content"`
-	}
-	if r.needs == "messages" && json.Unmarshal(body["messages"], &said) == nil {
-		list := make([]episode.Message, len(said))
-		for i, m := range said {
-			list[i] = episode.Message{Role: m.Role, Content: episode.Ptr(plainText(m.Content))}
+func (l *batchRequest) sized() []episode.Message {
+	if items := splitList(l.fields["messages"]); l.route.needs == "messages" && items != nil {
+		list := make([]episode.Message, len(items))
+		for i, item := range items {
+			m := splitObject(item)
+			list[i] = episode.Message{Role: textOf(m["role"]), Content: episode.Ptr(plainText(m["content"]))}
 		}
 		return list
 	}
-	raw := body[r.needs]
-	if r.needs == "" { // every field is a prompt
-		all, _ := json.Marshal(body) // of parsed JSON
-		raw = all
+	raw := l.fields[l.route.needs]
+	if l.route.needs == "" { // every field is a prompt
+		raw = l.body
 	}
 	return []episode.Message{{Role: episode.RoleUser, Content: episode.Ptr(plainText(raw))}}
 }
 
 // plainText is a JSON string's text, and the JSON itself of anything else.
 func plainText(raw json.RawMessage) string {
+	if n := len(raw) - 1; n > 0 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1:n])
+	}
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s
@@ -261,17 +273,17 @@ func checkBatch(ctx context.Context, path string, ownModel bool) (*batchFile, er
 		if err != nil {
 			return nil, err
 		}
-		task, model, bad := batchLine(raw, at, ownModel)
+		l, bad := batchLine(raw, at, ownModel)
 		if bad != nil {
 			all.add(bad...)
 			continue
 		}
-		if first := ids.add(task.ID, at.Line); first > 0 {
-			all.add(&taskfile.RowError{Where: at, Field: "custom_id", Problem: fmt.Sprintf("expected one that no other line has; %q is that of line %d too", short(task.ID, 60), first)})
+		if first := ids.add(l.id, at.Line); first > 0 {
+			all.add(&taskfile.RowError{Where: at, Field: "custom_id", Problem: fmt.Sprintf("expected one that no other line has; %q is that of line %d too", short(l.id, 60), first)})
 		}
 		f.lines++
-		if _, ok := f.models[model]; ok || len(f.models) < maxModels {
-			f.models[model]++
+		if _, ok := f.models[l.model]; ok || len(f.models) < maxModels {
+			f.models[l.model]++
 		}
 	}
 	if ctx.Err() != nil {
@@ -375,10 +387,11 @@ func (s *batchSource) Next(ctx context.Context) (episode.Draw, error) {
 		if s.line++; s.done(line) {
 			continue
 		}
-		task, _, bad := batchLine(raw, at, s.ownModel)
+		l, bad := batchLine(raw, at, s.ownModel)
 		if bad != nil || line >= s.file.lines {
 			return episode.Draw{}, s.changed()
 		}
+		task := l.task(at, s.ownModel)
 		task.Index = int64(line)
 		return episode.Draw{Task: task, Samples: 1}, nil
 	}

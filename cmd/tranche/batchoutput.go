@@ -177,14 +177,15 @@ func (o batchOutput) exists() (string, error) {
 // publish writes the files from a complete journal, under other names first: a reader, and a crash at any moment, sees each whole or
 // not at all. The error file comes first, so that an output that is there says that all is.
 func (o batchOutput) publish(j *batchJournal) (err error) {
-	out, err := newWhole(o.out, j.path)
+	may := j.mayReplace()
+	out, err := newWhole(o.out, j.path, may.Out)
 	if err != nil {
 		return err
 	}
 	defer out.drop()
 	bad := out
 	if o.errors != "" {
-		if bad, err = newWhole(o.errors, j.path); err != nil {
+		if bad, err = newWhole(o.errors, j.path, may.Errors); err != nil {
 			return err
 		}
 		defer bad.drop()
@@ -221,15 +222,16 @@ func (o batchOutput) emptyErrors() error {
 
 // whole is a file that gets its name when it is complete.
 type whole struct {
-	path string
-	temp string   // its name until then
-	file *os.File // nil = published
-	w    *bufio.Writer
+	path     string
+	temp     string   // its name until then
+	file     *os.File // nil = published
+	w        *bufio.Writer
+	replaces string // digest of the file it may take the place of; "" = of none
 }
 
 // newWhole begins a file of the batch whose journal that is; what an earlier process left of it is removed. Only who has the journal
 // may call it.
-func newWhole(path, journal string) (*whole, error) {
+func newWhole(path, journal, replaces string) (*whole, error) {
 	temp, err := tempName(path, journal)
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", path, err)
@@ -241,7 +243,7 @@ func newWhole(path, journal string) (*whole, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	return &whole{path, temp, f, bufio.NewWriterSize(f, 1<<20)}, nil
+	return &whole{path, temp, f, bufio.NewWriterSize(f, 1<<20), replaces}, nil
 }
 
 // tempName is a name beside path that no file but this batch's has. It does not grow with path, whose name may be as long as names can be.
@@ -286,9 +288,15 @@ func (w *whole) publish() error {
 	return nil
 }
 
-// name gives the file its name. One that has it already is replaced by its equal only, which a crash between the files of a batch leaves.
+// name gives the file its name. One that has it already is replaced by its equal, which a crash between the files of a batch leaves, and
+// where it is the earlier result of this batch.
 func (w *whole) name() error {
 	same, err := sameContent(w.temp, w.path)
+	if err == nil && !same && w.replaces != "" {
+		var digest string
+		digest, err = fileDigest(w.path)
+		same = digest == w.replaces
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && same:
 		return os.Rename(w.temp, w.path)
@@ -341,8 +349,8 @@ type batchFound struct {
 	foreign bool // they hold something else than results of the input, each once and in its order
 }
 
-// look compares the files with the input.
-func (o batchOutput) look(f *batchFile) (found batchFound, err error) {
+// look compares the files with the input, and hands out the result of each line as it stands there; each may be nil, text is valid during the call.
+func (o batchOutput) look(f *batchFile, each func(line int, failed bool, text []byte) error) (found batchFound, err error) {
 	var results []*resultReader
 	for _, p := range []string{o.out, o.errors} {
 		if p == "" {
@@ -360,7 +368,7 @@ func (o batchOutput) look(f *batchFile) (found batchFound, err error) {
 		return found, err
 	}
 	defer lines.close()
-	for {
+	for line := 0; ; line++ {
 		raw, _, err := lines.next()
 		if err == io.EOF {
 			break
@@ -374,7 +382,9 @@ func (o batchOutput) look(f *batchFile) (found batchFound, err error) {
 		if err := json.Unmarshal(raw, &in); err != nil {
 			return found, fmt.Errorf("%s: was changed since it was checked: %w", f.path, err)
 		}
-		found.take(results, in.CustomID)
+		if err := found.take(results, line, in.CustomID, each); err != nil {
+			return found, err
+		}
 	}
 	for _, r := range results {
 		found.foreign = found.foreign || r.more || r.broken
@@ -383,23 +393,32 @@ func (o batchOutput) look(f *batchFile) (found batchFound, err error) {
 }
 
 // take looks for the result of one line at the heads of the files, the output's first.
-func (f *batchFound) take(results []*resultReader, id string) {
+func (f *batchFound) take(results []*resultReader, line int, id string, each func(int, bool, []byte) error) error {
 	i := slices.IndexFunc(results, func(r *resultReader) bool { return r.more && r.head.CustomID == id })
 	if i < 0 {
 		f.missing++
-		return
+		return nil
 	}
-	if h := results[i].head; h.Error != nil || h.Response == nil || h.Response.StatusCode != http.StatusOK {
+	h := results[i].head
+	failed := h.Error != nil || h.Response == nil || h.Response.StatusCode != http.StatusOK
+	if failed {
 		f.failed++
 		f.mixed = f.mixed || i == 0
 	}
+	if each != nil {
+		if err := each(line, failed, results[i].raw); err != nil {
+			return err
+		}
+	}
 	results[i].next()
+	return nil
 }
 
 // resultReader reads a file of results; head is the one in hand while there are more.
 type resultReader struct {
 	reader *batchReader
 	head   outputLine
+	raw    []byte // its line
 	more   bool
 	broken bool // it holds something that is no result
 }
@@ -422,7 +441,7 @@ func openResults(path string) (*resultReader, error) {
 
 func (r *resultReader) next() {
 	raw, _, err := r.reader.next()
-	r.head = outputLine{}
+	r.head, r.raw = outputLine{}, raw
 	if err == nil {
 		err = json.Unmarshal(raw, &r.head)
 	}

@@ -103,7 +103,7 @@ func (s *session) report(ended string) *report {
 	if s.fleet != nil {
 		r.Notes = s.fleet.notes()
 	}
-	r.Notes = append(r.Notes, s.toolNotes()...)
+	r.Notes = append(append(r.Notes, s.toolNotes()...), s.damageNotes()...)
 	if r.Account = s.account; r.Account == nil { // nothing was played this time
 		var sums account
 		if ok, err := storage.ReadAccount(s.dir, &sums); ok && err == nil {
@@ -111,6 +111,16 @@ func (s *session) report(ended string) *report {
 		}
 	}
 	return r
+}
+
+// damageNotes tells of a damaged journal with --quiet too; the notice of it stands above all that followed.
+func (s *session) damageNotes() (notes []string) {
+	for _, d := range s.writer.Recovery().Damage {
+		if !d.Torn {
+			notes = append(notes, d.String())
+		}
+	}
+	return notes
 }
 
 // toolNotes names the tools that did not stop when they were told to, or could not let go of an episode.

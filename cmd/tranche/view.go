@@ -21,6 +21,7 @@ type viewCmd struct {
 	Best    bool   `xor:"what" help:"Show the episodes with the highest reward."`
 	Worst   bool   `xor:"what" help:"Show the episodes with the lowest reward; those without a verdict are left out."`
 	Limit   int    `short:"n" default:"0" placeholder:"N" help:"How many trajectories to show; alone: the first N. Default: 3."`
+	Raw     int    `default:"0" placeholder:"TURN" help:"With --episode: print the answer of that turn (from 1, as shown) byte for byte as the server sent it, where the run kept it (--keep-raw)."`
 	JSON    bool   `name:"json" help:"Print one JSON document: the summary, or the rows with every column."`
 }
 
@@ -35,6 +36,9 @@ func (c *viewCmd) do(ctx context.Context, a *app) error {
 	if c.Limit < 0 {
 		return withCode(codeUsage, fmt.Errorf("--limit: expected 0 or more, found %d", c.Limit))
 	}
+	if c.Raw < 0 || c.Raw > 0 && c.Episode == "" {
+		return withCode(codeUsage, errors.New("--raw: expected the number of a turn, from 1, and --episode ID"))
+	}
 	run, err := c.open(a)
 	if err != nil {
 		return err
@@ -45,6 +49,9 @@ func (c *viewCmd) do(ctx context.Context, a *app) error {
 	rows, err := c.pick(ctx, a, run)
 	if err != nil && !errors.Is(err, storage.ErrDamaged) {
 		return err
+	}
+	if c.Raw > 0 && len(rows) == 1 {
+		return errors.Join(c.raw(a, rows[0]), err)
 	}
 	return errors.Join(c.show(a, rows), err) // what can be read, and then what cannot
 }
@@ -78,7 +85,10 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 		return err
 	}
 	if broken != nil {
-		r.State, r.Command = stateDamaged, ""
+		r.State = stateDamaged
+		if !onlyJournal(broken) {
+			r.Command = ""
+		}
 	}
 	if c.JSON {
 		return errors.Join(a.printJSON(document{sum, r}), broken)
@@ -130,7 +140,7 @@ func (c *viewCmd) eachRow(ctx context.Context, a *app, run *storage.Run, do func
 	for row, err := range run.Rows() {
 		switch {
 		case errors.Is(err, storage.ErrDamaged):
-			return damaged(a, c.Dir, err)
+			return c.damaged(a, err)
 		case err != nil:
 			return withCode(codeDisk, err)
 		case ctx.Err() != nil:
@@ -139,6 +149,19 @@ func (c *viewCmd) eachRow(ctx context.Context, a *app, run *storage.Run, do func
 		do(row)
 	}
 	return nil
+}
+
+// damaged says what can be done: the rows of a damaged journal are played again, files of the dataset are not made again.
+func (c *viewCmd) damaged(a *app, err error) error {
+	if onlyJournal(err) {
+		return withCode(codeDisk, fmt.Errorf("%w\nthe other rows are whole; does them again: %s resume %s", err, a.program, quoted(c.Dir)))
+	}
+	return damaged(a, c.Dir, err)
+}
+
+func onlyJournal(err error) bool {
+	var j *storage.JournalDamage
+	return errors.As(err, &j) && !j.Parts
 }
 
 // pick returns the rows to show.
