@@ -246,6 +246,10 @@ func TestResumeTellsWhatAnotherServerDoes(t *testing.T) {
 
 // A server that goes down under errors and comes back as another version is looked at again while the run goes on.
 func TestRunLooksAgainAtAServerThatWasDown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits most of a minute until the endpoint is tried again")
+	}
+	t.Parallel()
 	var chats atomic.Int64
 	v := newVersioned(t)
 	storm := mock.New(t, mock.Config{

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 //
 //	exits CODE tranche ARGS…   run it and expect exactly that exit status
 //	await FILE                 wait up to 30s until the file exists
+//	[race] skip …              under the race detector: for what runs nothing at once that other scripts do not
 //
 // $EXAMPLES is the folder of examples.
 func TestScripts(t *testing.T) {
@@ -38,6 +39,12 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "await": await},
+		Condition: func(cond string) (bool, error) {
+			if cond != "race" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return raceEnabled, nil
+		},
 	})
 }
 

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// The run against the real model, as examples/gsm8k/fewshot.yaml states it, with 8 episodes open at once.
+// The run against the real model, as examples/gsm8k/fewshot.yaml states it but shorter, with 8 episodes open at once.
 const (
-	realTasks     = 40
+	realTasks     = 16
 	realRows      = realTasks * 2
 	realMaxTokens = 160
 	realContext   = 1024 // tokens a slot of the server holds
@@ -56,11 +56,11 @@ func TestRealModel(t *testing.T) {
 	addr := llamaServer(t)
 	out := filepath.Join(t.TempDir(), "run")
 
-	killAt := 500 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*1500 // generated tokens; the whole run makes about 6,000
+	killAt := 300 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*700 // generated tokens; the whole run makes about 2,400
 	t.Logf("kill seed %d: SIGKILL once the server has generated %.0f tokens", *killSeed, killAt)
 	playUntil(t, addr, killAt, "run", tasks, "-c", root("examples", "gsm8k", "fewshot.yaml"),
 		"--endpoint", "http://"+addr+"/v1", "--model", "gemma", "--concurrency", fmt.Sprint(realAtOnce), "--open-episodes", fmt.Sprint(realAtOnce),
-		"-o", out, "--progress", "none")
+		"--limit", fmt.Sprint(realTasks), "-o", out, "--progress", "none")
 	killed := idleCounters(t, addr)
 
 	resumed := time.Now()
