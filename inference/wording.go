@@ -97,15 +97,17 @@ func wordingOf(status int, said openai.APIError, limit, prompt int) Wording {
 	w := Wording{Status: status, Type: said.Type, Code: codeText(said)}
 	var numbers []int
 	w.Pattern, numbers = pattern(said.Message)
-	for i, n := range numbers {
-		switch {
-		case w.Limit == 0 && limit > 0 && n == limit:
-			w.Limit = i + 1
-		case w.Prompt == 0 && prompt > 0 && n == prompt:
-			w.Prompt = i + 1
-		}
-	}
+	w.Limit, w.Prompt = placeOf(numbers, limit), placeOf(numbers, prompt)
 	return w
+}
+
+// placeOf is where a number stands, from 1; 0 = it is not there, or stands in two places: the other one may mean anything, such as a max_tokens as large.
+func placeOf(numbers []int, n int) int {
+	at := slices.Index(numbers, n)
+	if n <= 0 || at < 0 || slices.Contains(numbers[at+1:], n) {
+		return 0
+	}
+	return at + 1
 }
 
 func codeText(said openai.APIError) string {

@@ -217,10 +217,13 @@ func TestRecordedOverflows(t *testing.T) {
 		}
 		known++
 		w := wordingOf(rec.Status, readRefusal([]byte(body)), f.Limit, f.Prompt)
-		other := strings.NewReplacer("4096", "2048", "894", "70001").Replace(body)
-		limit, _, ok := wordedAs([]Wording{w}, rec.Status, readRefusal([]byte(other)))
-		if !ok || f.Limit == 0 || limit != 2048 {
-			t.Errorf("%s: with other numbers %v, limit %d; learned %+v", rec.ID, ok, limit, w)
+		other := strings.NewReplacer("requested 4096", "requested 1000", "only 4096", "only 2048", "894", "70001").Replace(body)
+		if other == body || strings.Contains(other, "4096") {
+			t.Errorf("%s: its numbers are not where they were: %s", rec.ID, body)
+		}
+		again := classify(failure{reach: reachAnswer, status: rec.Status, body: []byte(other), wordings: []Wording{w}}, time.Time{})
+		if again.Class != episode.ClassOverflow || f.Limit != 4096 || again.Limit != 2048 {
+			t.Errorf("%s: with other numbers %s, limit %d; learned %+v", rec.ID, again.Class, again.Limit, w)
 		}
 	}
 	if known == 0 {
@@ -250,6 +253,42 @@ func TestKnownOverflowsAreLearned(t *testing.T) {
 		if limit, prompt, ok := wordedAs([]Wording{w}, 400, readRefusal(next.body)); !ok || limit != numbers[2] || prompt != numbers[3] {
 			t.Errorf("%s: learned %+v gives %v %d %d", message, w, ok, limit, prompt)
 		}
+	}
+}
+
+// What was learned of one refusal does not go before what is known of its words: the limit and a max_tokens as large stand in one message, numbers in no message.
+func TestWhatIsKnownGoesBeforeWhatWasLearned(t *testing.T) {
+	const (
+		vllm  = `{"error":{"message":"You passed 5000 input tokens and requested %d output tokens. However, the model's context length is only %d tokens.","code":400}}`
+		llama = `{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":%[2]d,"n_ctx":%[1]d}}`
+	)
+	for name, c := range map[string]struct {
+		first, then   string
+		limit, prompt int
+	}{
+		"max_tokens as large as the limit": {fmt.Sprintf(vllm, 4096, 4096), fmt.Sprintf(vllm, 1000, 4096), 4096, 5000},
+		"numbers in fields":                {fmt.Sprintf(llama, 512, 600), fmt.Sprintf(llama, 512, 700), 512, 700},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := c.first
+			e := open(t, mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) { w.JSON(400, body) }}), nil)
+			var f *episode.Fault
+			for _, body = range []string{c.first, c.then} {
+				_, err := e.Generate(t.Context(), call("x"), 0, 8)
+				f = faultOf(t, err)
+			}
+			if f.Class != episode.ClassOverflow || f.Limit != c.limit || f.Prompt != c.prompt {
+				t.Errorf("%s, limit %d, prompt %d, want %d and %d", f.Class, f.Limit, f.Prompt, c.limit, c.prompt)
+			}
+		})
+	}
+}
+
+// Where a number stands twice nobody knows which of the two it will be next time.
+func TestNoPlaceIsLearnedOfANumberThatStandsTwice(t *testing.T) {
+	w := wordingOf(400, readRefusal([]byte(`{"error":{"message":"4096 wanted, 5000 given, 4096 there"}}`)), 4096, 5000)
+	if w.Limit != 0 || w.Prompt != 2 {
+		t.Errorf("limit at %d, prompt at %d, want 0 and 2", w.Limit, w.Prompt)
 	}
 }
 
