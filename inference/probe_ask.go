@@ -245,7 +245,7 @@ func (e *Endpoint) Adopt(earlier Capabilities) bool {
 }
 
 // Recheck asks again what Open asked, for a server that was away: it may have come back as another. Where it did, what was proved
-// is forgotten and asked again. It returns what changed. What calls depend on (kind, model, capacity) stays as Open found it; a run that is
+// is forgotten and asked again; one that tells no version is the same by its kind, model and context. It returns what changed. What calls depend on (kind, model, capacity) stays as Open found it; a run that is
 // to use the new figures is opened anew. One caller at a time; calls may run meanwhile.
 func (e *Endpoint) Recheck(ctx context.Context, o ProbeOptions) ([]Change, error) {
 	was := e.Capabilities()
@@ -254,7 +254,7 @@ func (e *Endpoint) Recheck(ctx context.Context, o ProbeOptions) ([]Change, error
 		return nil, err
 	}
 	now := p.caps
-	if now.SameServer(was) && now.Version.Known() {
+	if now.SameServer(was) {
 		return nil, nil
 	}
 	e.forget()

@@ -586,6 +586,26 @@ func TestRecheckAsksAgainAfterANewVersion(t *testing.T) {
 	checkFacts(t, e.Capabilities(), map[string]fact{"generate": {"none", Proved, "HTTP 403"}, "list-prompts": {"yes", Claimed, ""}})
 }
 
+// A server that tells no version and is otherwise as it was is the same server: nothing that was proved or learned of it is void.
+func TestRecheckKeepsWhatIsKnownOfAServerWithoutVersion(t *testing.T) {
+	routes := vllm(true)
+	delete(routes, "GET /version")
+	s := mock.New(t, mock.Config{Routes: routes})
+	e := open(t, s, nil)
+	probed(t, e, ProbeOptions{Ask: []Question{AskTokens, AskOverflow}})
+	before, words := len(s.Requests()), e.wordings.Load()
+	if changes, err := e.Recheck(t.Context(), ProbeOptions{}); err != nil || len(changes) != 0 {
+		t.Fatalf("%v %v", changes, err)
+	}
+	if n := len(s.Requests()) - before; n != 3 {
+		t.Errorf("%d requests to a server that is as it was, want the 3 of Open", n)
+	}
+	if words == nil || e.wordings.Load() != words {
+		t.Error("what was learned of its refusals is gone")
+	}
+	checkFacts(t, e.Capabilities(), map[string]fact{"generate": {"/inference/v1/generate", Proved, ""}, "version": {"", Unknown, ""}})
+}
+
 // FuzzProbeAnswers gives every reader of the probe an answer of any status and content.
 func FuzzProbeAnswers(f *testing.F) {
 	for _, b := range []string{`{"choices":[{"index":0,"text":"a","token_ids":[1],"prompt_token_ids":[300]}],"usage":{"prompt_tokens":64}}`, `{"tokens":[1,2]}`, `[{"token_ids":[1]}]`,
