@@ -30,6 +30,9 @@ func (p *prober) overflowCalls() []asking {
 		return []asking{p.longIDs(limit)}
 	case p.samples == 0:
 		c.Overflow.wonder("not asked: no prompt within the limit was answered")
+		if slices.Contains(p.missed, AskChat) {
+			p.missed = append(p.missed, AskOverflow)
+		}
 		return nil
 	}
 	return []asking{p.longText(limit)}
