@@ -27,7 +27,7 @@ func (p *prober) overflowCalls() []asking {
 		c.Overflow.wonder("not asked: the context is too long to try")
 		return nil
 	case c.TokenIDsIn.Sure():
-		return []asking{p.longIDs(limit)}
+		return overlong(p.longIDs(limit))
 	case p.samples == 0:
 		c.Overflow.wonder("not asked: no prompt within the limit was answered")
 		if slices.Contains(p.missed, AskChat) {
@@ -35,7 +35,12 @@ func (p *prober) overflowCalls() []asking {
 		}
 		return nil
 	}
-	return []asking{p.longText(limit)}
+	return overlong(p.longText(limit))
+}
+
+func overlong(a asking) []asking {
+	a.long = true
+	return []asking{a}
 }
 
 func (p *prober) longIDs(limit int) asking {
@@ -76,14 +81,14 @@ func (p *prober) readOverflow(s said, sent int, with string) {
 }
 
 // learnOverflow reads the refusal of a prompt over the limit. That it is for its length is known of the request; the words are learned where
-// they name one of its numbers, or speak of a length and were no other request's refusal.
+// they name one of its numbers, or say that something is too much, and were no other request's refusal.
 func (p *prober) learnOverflow(s said, sent int) Overflow {
 	said := readRefusal(s.body)
 	o := Overflow{Status: s.status, Says: clip(said.Message, 200)}
 	o.Limit, o.Prompt, o.Recognised = overflow(said, s.body)
 	limit := p.caps.ContextTokens.Value
 	w := wordingOf(s.status, said, cmp.Or(o.Limit, limit), cmp.Or(o.Prompt, sent))
-	own := (w.Limit > 0 || w.Prompt > 0 || ofLength(said.Message)) && !slices.Contains(p.refusals, said.Message)
+	own := (w.Limit > 0 || w.Prompt > 0 || ofExcess(said.Message)) && !slices.Contains(p.refusals, said.Message)
 	if !o.Recognised && !own {
 		return o
 	}

@@ -41,6 +41,7 @@ type asking struct {
 	body       []byte
 	read       func(said)
 	of         []Question // that are not asked while it has no answer
+	long       bool       // its prompt is over the limit on purpose
 }
 
 // about says whose questions these requests are.
@@ -70,6 +71,11 @@ func (p *prober) round(ctx context.Context, list ...asking) {
 		if !answers[i].came() {
 			p.missed = append(p.missed, a.of...)
 		}
+		if !a.long && answers[i].refused() { // before any is read: the words of an overflow are held against all of them
+			p.refusals = append(p.refusals, readRefusal(answers[i].body).Message)
+		}
+	}
+	for i, a := range list {
 		a.read(answers[i])
 	}
 }
@@ -144,9 +150,6 @@ func (s said) came() bool {
 // lacks notes that an answer does not show these. What servers of the kind usually do is then no longer taken of this one; of one that did not
 // come to answer it is.
 func (p *prober) lacks(s said, facts ...factual) {
-	if s.refused() {
-		p.refusals = append(p.refusals, readRefusal(s.body).Message)
-	}
 	for _, f := range facts {
 		if why := s.label + ": " + s.why(); s.answers() {
 			f.doubt(why)

@@ -145,10 +145,18 @@ func numberAt(numbers []int, at int) int {
 // lengthWords are what a message about a length speaks of.
 var lengthWords = [...]string{"token", "context", "length", "prompt", "input", "sequence", "position", "window", "long", "large", "size"}
 
+// excessWords are what messages say of what is too much. That it is an input, a prompt or tokens says any refusal of one.
+var excessWords = [...]string{"long", "large", "exceed", "maximum", "too many", "too much"}
+
 // ofLength reports whether a message speaks of a length.
-func ofLength(message string) bool {
+func ofLength(message string) bool { return speaksOf(message, lengthWords[:]) }
+
+// ofExcess reports whether a message says that something is too much.
+func ofExcess(message string) bool { return speaksOf(message, excessWords[:]) }
+
+func speaksOf(message string, words []string) bool {
 	lower := strings.ToLower(message)
-	return slices.ContainsFunc(lengthWords[:], func(w string) bool { return strings.Contains(lower, w) })
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
 }
 
 // numbersTell reports whether a message that nobody knows names the context limit and a greater number, and speaks of a length: max_tokens is always sent

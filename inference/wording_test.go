@@ -67,6 +67,18 @@ func positional(says func(length int) (status int, body string)) map[string]mock
 	return routes
 }
 
+// unlisted refuses lists of prompts with what says would say.
+func unlisted(next mock.Handler, says func(int) (int, string)) mock.Handler {
+	return func(r *mock.Request, w *mock.Reply) {
+		var list [][]int32
+		if json.Unmarshal(r.Field("prompt"), &list) == nil {
+			w.JSON(says(0))
+			return
+		}
+		next(r, w)
+	}
+}
+
 // The probe goes over the limit once, on purpose: whatever it is told then, it knows again with other numbers. Where the words do not tell an overflow from any other
 // fault, nothing is learned.
 func TestProbeLearnsWordsThatNobodyKnows(t *testing.T) {
@@ -84,12 +96,17 @@ func TestProbeLearnsWordsThatNobodyKnows(t *testing.T) {
 		"no number":        {flat("the input is too large for this deployment", func(int) []any { return nil }), 0, 0},
 		"status 413":       {func(int) (int, string) { return 413, `{"detail":"payload of the sequence is too long"}` }, 0, 0},
 		"nothing about it": {flat("computer says no", func(int) []any { return nil }), -1, -1},
-		"its 400 for all":  {func(int) (int, string) { return 400, `{"error":{"message":"invalid input"}}` }, -1, -1},
+		"its 400 for all":  {func(int) (int, string) { return 400, `{"error":{"message":"too long or otherwise invalid"}}` }, -1, -1},
+		"its 400 for some": {func(int) (int, string) { return 400, `{"error":{"message":"input too long or otherwise invalid"}}` }, -1, -1},
+		"no excess":        {flat("invalid input", func(int) []any { return nil }), -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			routes := positional(c.says)
-			if c.limit < 0 { // its refusal of another request reads the same
-				routes["POST /v1/chat/completions"] = fixed(400, `{"error":{"message":"invalid input"}}`)
+			switch name { // its refusal of another request reads the same
+			case "its 400 for all":
+				routes["POST /v1/chat/completions"] = fixed(c.says(0))
+			case "its 400 for some": // of the same round
+				routes["POST /v1/completions"] = unlisted(routes["POST /v1/completions"], c.says)
 			}
 			s := mock.New(t, mock.Config{Routes: routes})
 			e := open(t, s, nil)
