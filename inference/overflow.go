@@ -79,7 +79,7 @@ func (f failure) overflow(status int, said openai.APIError) (limit, prompt int, 
 	if limit, prompt, ok = wordedAs(f.wordings, status, said); ok {
 		return limit, prompt, true
 	}
-	if numbersTell(said.Message, f.limit) {
+	if numbersTell(said.Message, f.limit, f.sent) {
 		return f.limit, 0, true
 	}
 	return 0, 0, false

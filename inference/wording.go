@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,14 +160,30 @@ func speaksOf(message string, words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
 }
 
-// numbersTell reports whether a message that nobody knows names the context limit and a greater number, and speaks of a length: max_tokens is always sent
-// below the limit, so nothing else about a request is greater.
-func numbersTell(message string, limit int) bool {
-	if limit <= 0 || !ofLength(message) {
+// numbersTell reports whether a message that nobody knows names the context limit and a greater number, and speaks of a length, of a request that can be
+// over the limit: a token takes a byte at least, so a short one is refused for something else, such as a token id beyond a vocabulary that is as large.
+func numbersTell(message string, limit int, sent []byte) bool {
+	if limit <= 0 || !ofLength(message) || len(sent)+tokensWanted(sent) < limit {
 		return false
 	}
 	_, numbers := pattern(message)
 	return slices.Contains(numbers, limit) && slices.ContainsFunc(numbers, func(n int) bool { return n > limit })
+}
+
+// tokensWanted is how many tokens a request wants at most, on whatever route; 0 = it does not say.
+func tokensWanted(body []byte) int {
+	type names struct {
+		Chat       int `json:"max_tokens"`
+		Completion int `json:"max_completion_tokens"`
+		SGLang     int `json:"max_new_tokens"`
+		Llama      int `json:"n_predict"`
+	}
+	var o struct {
+		names
+		Params names `json:"sampling_params"`
+	}
+	_ = json.Unmarshal(body, &o) // what is no number says nothing
+	return max(o.Chat, o.Completion, o.Llama, o.Params.Chat, o.Params.SGLang)
 }
 
 // judged is the fault of a failure at this endpoint. A refusal for the length of its prompt teaches how this server words that.

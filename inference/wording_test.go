@@ -184,9 +184,10 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	routes := map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"q","owned_by":"acme","max_model_len":512}]}`)}
 	s := mock.New(t, mock.Config{Routes: routes})
 	e := open(t, s, nil)
+	prompt := "x"
 	ask := func(body string) *episode.Fault {
 		routes["POST /v1/chat/completions"] = fixed(400, body)
-		_, err := e.Generate(t.Context(), call("x"), 0, 8)
+		_, err := e.Generate(t.Context(), call(prompt), 0, 8)
 		return faultOf(t, err)
 	}
 	said := func(n, most int) string {
@@ -195,6 +196,10 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	if f := ask(said(600, 500)); f.Class != episode.ClassBadRequest {
 		t.Errorf("%s of words that nobody knows and another limit", f.Class)
 	}
+	if f := ask(`{"error":{"message":"token id 600 is beyond the vocabulary of 512"}}`); f.Class != episode.ClassBadRequest {
+		t.Errorf("%s of a request that is shorter than the limit", f.Class)
+	}
+	prompt = strings.Repeat("one ", 600)
 	if f := ask(said(600, 512)); f.Class != episode.ClassOverflow || f.Limit != 512 {
 		t.Errorf("%s, limit %d", f.Class, f.Limit)
 	}
@@ -213,6 +218,18 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	}
 	if n := len(e.Capabilities().Overflow.Value.Wordings); n != mostWordings {
 		t.Errorf("%d wordings are kept, want %d", n, mostWordings)
+	}
+}
+
+// What a request wants counts where its prompt is short: the two together may be over the limit.
+func TestTokensWanted(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"messages":[],"max_tokens":64}`: 64, `{"max_completion_tokens":65}`: 65, `{"n_predict":66}`: 66, `{"sampling_params":{"max_new_tokens":67}}`: 67,
+		`{"sampling_params":{"max_tokens":68}}`: 68, `{"max_tokens":"many"}`: 0, `{}`: 0, ``: 0,
+	} {
+		if n := tokensWanted([]byte(body)); n != want {
+			t.Errorf("%s wants %d, want %d", body, n, want)
+		}
 	}
 }
 
