@@ -508,7 +508,7 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("capacity %+v", e.Capacity())
 	}
 	checkFacts(t, probed(t, e, ProbeOptions{}), map[string]fact{
-		"token-ids-in": {"no", Set, "config"}, "priority": {"high-first", Set, "config"}, "context-tokens": {"4000", Set, "config"}, "generate": {"none", Set, "config"}, "n": {"yes", Proved, ""}})
+		"overflow": {"", Unknown, "the configuration's"}, "token-ids-in": {"no", Set, "config"}, "priority": {"high-first", Set, "config"}, "context-tokens": {"4000", Set, "config"}, "generate": {"none", Set, "config"}, "n": {"yes", Proved, ""}})
 	c := call("x")
 	c.Sampling.TokenIDs = true
 	if body, err := e.Render(c, 8); err != nil || strings.Contains(string(body), "return_token_ids") {

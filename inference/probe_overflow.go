@@ -23,6 +23,9 @@ func (p *prober) overflowCalls() []asking {
 	case limit <= 0:
 		c.Overflow.wonder("not asked: the context limit is not known")
 		return nil
+	case c.ContextTokens.Proof == Set:
+		c.Overflow.wonder("not asked: the context limit is the configuration's, and the server's may be higher")
+		return nil
 	case limit > mostOverflow:
 		c.Overflow.wonder("not asked: the context is too long to try")
 		return nil
