@@ -229,6 +229,7 @@ func (e *Endpoint) worded(f Fact[Overflow]) Fact[Overflow] {
 		return f
 	}
 	f.Value.Wordings = *list
+	f.Value.Recognised = f.Value.Recognised || canBeOverflow(f.Value.Status) // by these, if not by what the probe was told
 	if !f.Sure() {
 		last := (*list)[len(*list)-1]
 		f.prove(Overflow{Status: last.Status, Recognised: true, Says: clip(last.Pattern, 200), Wordings: *list}, "what a call was refused with")

@@ -221,6 +221,22 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	}
 }
 
+// Where the probe's refusal told nothing and a call's did, the record says that overflows are recognised.
+func TestACallTeachesWhatTheProbeWasNotTold(t *testing.T) {
+	routes := positional(func(int) (int, string) { return 400, `{"error":{"message":"computer says no"}}` })
+	e := open(t, mock.New(t, mock.Config{Routes: routes}), nil)
+	if o := probed(t, e, ProbeOptions{}).Overflow; o.Proof != Proved || o.Value.Recognised {
+		t.Fatalf("the probe says %+v", o)
+	}
+	routes["POST /v1/chat/completions"] = fixed(400, `{"error":{"message":"600 positions of input were given, 512 are there"}}`)
+	if _, err := e.Generate(t.Context(), call(strings.Repeat("one ", 600)), 0, 8); faultOf(t, err).Class != episode.ClassOverflow {
+		t.Fatal(err)
+	}
+	if o := e.Capabilities().Overflow.Value; !o.Recognised || len(o.Wordings) != 1 {
+		t.Errorf("the record says %+v", o)
+	}
+}
+
 // What a request wants counts where its prompt is short: the two together may be over the limit.
 func TestTokensWanted(t *testing.T) {
 	for body, want := range map[string]int{
