@@ -315,6 +315,43 @@ func TestProbeKnowsOtherServers(t *testing.T) {
 	}
 }
 
+// Of a long context no long prompt is sent where a max_tokens over the limit is an overflow too, and none at all where it is very long.
+func TestProbeSendsNoHugePrompt(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner string
+		says  mock.Handler
+		want  fact
+	}{
+		"vLLM":       {"vllm", fixed(400, `{"error":{"message":"max_tokens=262145 cannot be greater than max_model_len=262144. Please request fewer output tokens.","type":"BadRequestError","param":"max_tokens","code":400}}`), fact{"HTTP 400, recognised, names the limit 262144", Proved, "max_tokens over the limit"}},
+		"takes it":   {"vllm", fixed(200, `{`+chatChoices(1, `"message":{"content":"a"}`)+`}}`), fact{"", Unknown, "was not refused"}},
+		"not ready":  {"vllm", fixed(503, `{"error":{"message":"loading"}}`), fact{"", Unknown, "loading"}},
+		"who knows?": {"acme", nil, fact{"", Unknown, "too long to try"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			routes := vllm(true)
+			routes["GET /v1/models"] = fixed(200, `{"data":[{"id":"q","owned_by":"`+c.owner+`","max_model_len":262144}]}`)
+			if c.owner == "acme" {
+				delete(routes, "GET /metrics")
+			}
+			chat := routes["POST /v1/chat/completions"]
+			routes["POST /v1/chat/completions"] = func(r *mock.Request, w *mock.Reply) {
+				if string(r.Field("max_tokens")) == "262145" {
+					c.says(r, w)
+					return
+				}
+				chat(r, w)
+			}
+			s := mock.New(t, mock.Config{Routes: routes})
+			checkFacts(t, probed(t, open(t, s, nil), ProbeOptions{}), map[string]fact{"overflow": c.want})
+			for _, r := range s.Requests() {
+				if len(r.Body) > 10_000 {
+					t.Errorf("%s %s of %d bytes", r.Method, r.Path, len(r.Body))
+				}
+			}
+		})
+	}
+}
+
 func TestProbeDoesNotGenerateWhereItCosts(t *testing.T) {
 	for paid, want := range map[bool]map[string]fact{
 		false: {"n": {"yes", Claimed, ""}},

@@ -10,8 +10,12 @@ import (
 	"tranche/episode"
 )
 
-// mostOverflow is the longest context that is tried: its prompt makes a request of 2 MiB.
-const mostOverflow = 1 << 20
+const (
+	// mostOverflow is the longest context that is tried with a prompt, of 4 to 5 bytes a token: two thirds of a MiB.
+	mostOverflow = 1 << 17
+	// shortOverflow is the longest that is, of servers which are known to refuse a max_tokens over the limit as an overflow too.
+	shortOverflow = 1 << 14
+)
 
 // overflowCalls send more than the context holds: where token ids are taken one token more, else a text that must be more. A server that takes it makes one token.
 func (p *prober) overflowCalls() []asking {
@@ -26,6 +30,8 @@ func (p *prober) overflowCalls() []asking {
 	case c.ContextTokens.Proof == Set:
 		c.Overflow.wonder("not asked: the context limit is the configuration's, and the server's may be higher")
 		return nil
+	case limit > shortOverflow && p.refusesTokens():
+		return []asking{p.manyTokens(limit)}
 	case limit > mostOverflow:
 		c.Overflow.wonder("not asked: the context is too long to try")
 		return nil
@@ -39,6 +45,34 @@ func (p *prober) overflowCalls() []asking {
 		return nil
 	}
 	return overlong(p.longText(limit))
+}
+
+// refusesTokens reports whether the server's kind refuses a request for more tokens than its context has, before it makes any.
+func (p *prober) refusesTokens() bool {
+	return p.kind() == KindVLLM || p.kind() == KindSim || p.kind() == KindSGLang
+}
+
+// manyTokens asks for more tokens than the context has, which is an overflow as much as a long prompt is, and none is sent. A server that makes tokens all the
+// same stops at the first letters.
+func (p *prober) manyTokens(limit int) asking {
+	text := "Count: one two three"
+	a := p.post("/v1/chat/completions", map[string]any{
+		"model": p.caps.Model.Value, "messages": []episode.Message{{Role: episode.RoleUser, Content: &text}}, p.limitField(): limit + 1, "stop": []string{" ", "e", "a", "\n"},
+	}, p.readManyTokens)
+	a.long = true
+	return a
+}
+
+func (p *prober) readManyTokens(s said) {
+	f := &p.caps.Overflow
+	switch o := p.learnOverflow(s, 0); {
+	case s.err == nil && canBeOverflow(s.status) && o.Recognised:
+		f.prove(o, s.label+" with max_tokens over the limit")
+	case s.ok():
+		f.wonder(s.label + ": max_tokens over the limit was not refused, and the context is too long to try with a prompt")
+	default:
+		p.lacks(s, f)
+	}
 }
 
 func overlong(a asking) []asking {
