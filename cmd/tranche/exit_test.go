@@ -14,7 +14,8 @@ func TestExitCodesAreOneList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := strings.Count(string(doc), "\n| ") - 1 // the heading
+	own, _, _ := strings.Cut(string(doc), "\n## ") // what follows are the codes of programs that were run
+	rows := strings.Count(own, "\n| ") - 1         // the heading
 	if rows != len(exitCodes()) {
 		t.Errorf("docs/exit-codes.md has %d rows, the code %d", rows, len(exitCodes()))
 	}
