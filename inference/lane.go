@@ -38,7 +38,7 @@ type lane struct {
 	socket syscall.RawConn // nil = it is none that can be asked
 	r      *bufio.Reader
 	out    []byte // the request; used again, unless it is a long one
-	head   int    // bytes that the head may still have; negative = no bound
+	head   int    // bytes that the head may still have, with the interim answers before it; negative = no bound
 	reused bool
 	since  time.Time // it is idle
 }
@@ -49,7 +49,7 @@ const (
 	mostCarried = 64 << 10
 	// mostOut is the longest request whose memory stays with its connection, bytes: there may be thousands.
 	mostOut = 16 << 10
-	// mostHead is the longest head of an answer, bytes.
+	// mostHead is the longest head of an answer, bytes, with the interim answers before it.
 	mostHead = 1 << 20
 )
 
@@ -274,8 +274,8 @@ func (c *lane) exchange(req *http.Request) (resp *http.Response, wrote bool, err
 	if writeErr != nil && n == 0 {
 		return nil, false, writeErr
 	}
+	c.head = mostHead // interim answers included: there may be any number
 	for {
-		c.head = mostHead
 		resp, err = http.ReadResponse(c.r, req)
 		switch {
 		case err != nil && writeErr != nil:
@@ -284,7 +284,7 @@ func (c *lane) exchange(req *http.Request) (resp *http.Response, wrote bool, err
 			return nil, true, fmt.Errorf("read the answer's head: %w", err)
 		case resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols:
 			c.head = -1
-			if t := resp.TransferEncoding; len(t) == 1 && t[0] == "chunked" {
+			if t := resp.TransferEncoding; len(t) == 1 && t[0] == "chunked" && resp.Body != http.NoBody { // a 204 has none, whatever it says
 				resp.Body = io.NopCloser(&chunks{r: c.r})
 			}
 			resp.Close = resp.Close || writeErr != nil || resp.StatusCode == http.StatusSwitchingProtocols

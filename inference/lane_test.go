@@ -123,6 +123,9 @@ func TestLaneAnswers(t *testing.T) {
 		"cut chunks":                  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc", true, "abc", 3, true},
 		"nothing":                     {"", true, "", 3, true},
 		"no answer":                   {"SSH-2.0\r\n\r\n", false, "", 3, true},
+		"204 that says chunks":        {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", false, "", 1, false},
+		"304 that says chunks":        {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", false, "", 1, false},
+		"interim answers without end": {strings.Repeat("HTTP/1.1 102 Processing\r\nX: "+strings.Repeat("y", 100_000)+"\r\n\r\n", 15) + answered("abc"), false, "", 3, true},
 		"a head without an end":       {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("y", 1000)+"\r\n", 2000), false, "", 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
