@@ -22,7 +22,7 @@ import (
 // They carry what nearly every call is, a POST of moderate size to an http address, without a proxy. All else is net/http's (see takes), and so
 // is reading the head and the framing of an answer.
 type lanes struct {
-	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	dials   *dialler
 	slots   chan struct{} // one for each call on its way; with those that are idle there are never more connections
 	idleFor time.Duration // how long a connection may be idle and be used again
 
@@ -54,11 +54,11 @@ const (
 )
 
 // newLanes are the lanes of an endpoint; nil where there are none to be had.
-func newLanes(cfg Config, a address) *lanes {
-	if cfg.ProxyFromEnvironment && a.socket == "" {
+func newLanes(cfg Config, d *dialler) *lanes {
+	if cfg.ProxyFromEnvironment && d.socket == "" {
 		return nil
 	}
-	return &lanes{dial: boundedDial(cfg.ConnectTimeout, a.socket), slots: make(chan struct{}, maxConns(cfg.Concurrency)), idleFor: clientIdle(cfg.ServerIdle)}
+	return &lanes{dials: d, slots: make(chan struct{}, maxConns(cfg.Concurrency)), idleFor: clientIdle(cfg.ServerIdle)}
 }
 
 // takes reports whether a request can go by lane.
@@ -172,7 +172,7 @@ func (l *lanes) open(ctx context.Context, req *http.Request) (*lane, error) {
 	if req.URL.Port() == "" {
 		addr = net.JoinHostPort(req.URL.Hostname(), "80")
 	}
-	conn, err := l.dial(ctx, "tcp", addr)
+	conn, err := l.dials.dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
