@@ -70,7 +70,7 @@ type Fault struct {
 	Partial string
 	// Raw is the answer that was the failure, or what had come of one, as it came; nil = none came, or none are kept.
 	Raw *Raw
-	// Wasted is the number of tokens the attempt is known to have generated for nothing.
+	// Wasted is the number of tokens the attempt generated for nothing: counted by the server or by what came; estimated where only text came.
 	Wasted int
 	// Answer is what the server said to a Call.Request it refused; nil = it said nothing, or there was none.
 	Answer *Answer

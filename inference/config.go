@@ -25,8 +25,9 @@ type Config struct {
 	// APIKey is sent as a bearer token. Default "": none is sent. It is never logged, stored or put into an error.
 	APIKey string
 
-	// Concurrency is how many requests the caller will have in flight at most. It sizes the connection pool, with a little
-	// room above it; a caller that goes beyond waits for a connection, and its attempts' clocks run. Default 64.
+	// Concurrency is how many requests the caller will have in flight at most. It sizes the connection pools (one for
+	// short calls over plain HTTP, one for all else), each with a little room above it; a caller that goes beyond waits for a connection, and
+	// its attempts' clocks run. Default 64.
 	Concurrency int
 	// ServerIdle is how long the server keeps an idle connection open. The client gives a connection up well before that,
 	// so that it never writes into one that is being closed. Default 5 s, what vLLM, SGLang and llama-server do.

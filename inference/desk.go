@@ -18,6 +18,9 @@ type desk struct {
 // mostKept is the largest piece of memory that is used again, bytes.
 const mostKept = 1 << 20
 
+// mostListed is the longest list that is used again; its elements have less than 256 bytes.
+const mostListed = mostKept / 256
+
 // deskFor lends a desk to an answer.
 func (e *Endpoint) deskFor(a *answer) *desk {
 	d, ok := e.desks.Get().(*desk)
@@ -32,7 +35,7 @@ func (e *Endpoint) deskFor(a *answer) *desk {
 func (e *Endpoint) clear(a *answer) {
 	d := a.desk
 	a.desk = nil
-	if d == nil || d.body.Cap() > mostKept || cap(d.room.texts) > mostKept {
+	if d == nil || d.isLarge() {
 		return
 	}
 	d.body.Reset()
@@ -41,6 +44,13 @@ func (e *Endpoint) clear(a *answer) {
 	d.room.forget()
 	d.mould.forget()
 	e.desks.Put(d)
+}
+
+// isLarge reports whether an answer has made a desk larger than it is worth keeping.
+func (d *desk) isLarge() bool {
+	v := &d.events
+	return max(d.body.Cap(), cap(d.room.texts), cap(v.line), cap(v.data), cap(v.kind)) > mostKept ||
+		max(cap(d.room.choices), cap(d.room.holes), cap(d.mould.holes)) > mostListed
 }
 
 // readAll is io.ReadAll that trusts a stated length, within reason, to spare the growing.

@@ -9,6 +9,26 @@ import (
 	"tranche/internal/mock"
 )
 
+// What a long line, event or event name needed is not kept for the answers that follow.
+func TestTheDeskForgetsLongLines(t *testing.T) {
+	long := strings.Repeat("x", 3<<20)
+	for name, stream := range map[string]string{
+		"a line":      "data: \"" + long + "\"\n\n",
+		"an event":    "data: [\n" + strings.Repeat("data: \""+long[:1<<16]+"\",\n", 40) + "\n",
+		"a name":      "event: " + long + "\ndata: {}\n\n",
+		"an ordinary": "data: {}\n\ndata: [DONE]\n\n",
+	} {
+		d := &desk{}
+		d.events.reset(strings.NewReader(stream), DefaultMaxLineBytes)
+		if _, _, err := d.events.next(); err != nil {
+			t.Fatal(err)
+		}
+		if large := name != "an ordinary"; d.isLarge() != large {
+			t.Errorf("%s: large %v, want %v", name, !large, large)
+		}
+	}
+}
+
 // A reply is whole and stays as it is while the memory it was read in is used for the next ones, in a whole answer and in a stream.
 func TestRepliesOutliveTheirDesk(t *testing.T) {
 	var n atomic.Int32

@@ -61,11 +61,12 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults(a)
-	t, err := newTransport(cfg, a.socket)
+	dials := newDialler(cfg.ConnectTimeout, a.socket)
+	t, err := newTransport(cfg, dials)
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{cfg: cfg, address: a, transport: t, lanes: newLanes(cfg, a), facts: facts{kind: KindGeneric, model: cfg.Model}}
+	e := &Endpoint{cfg: cfg, address: a, transport: t, lanes: newLanes(cfg, dials), facts: facts{kind: KindGeneric, model: cfg.Model}}
 	if cfg.APIKey != "" {
 		e.bearer = "Bearer " + cfg.APIKey
 	}

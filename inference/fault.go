@@ -229,15 +229,20 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(s, 24*60*60) * float64(time.Second))
 }
 
+// generated is how many tokens have been generated: the server's own count, what came of ids or logprobs, or, with none of them, an estimate by the text.
 func (a *answer) generated() int {
-	if a.usage.Completion != nil {
-		return int(*a.usage.Completion)
+	u := a.counts()
+	if u.Completion != nil && *u.Completion > 0 {
+		return int(*u.Completion)
 	}
-	if c := a.choice(); c != nil {
+	if c := a.choice(); c != nil && len(c.ids)+len(c.logprobs) > 0 {
 		return max(len(c.ids), len(c.logprobs))
 	}
-	return 0
+	return (len(a.said()) + textPerToken - 1) / textPerToken
 }
+
+// textPerToken is what a token is taken for where only text came, bytes.
+const textPerToken = 4
 
 const maxSaid = 1000 // bytes of a server's message that are kept
 

@@ -13,6 +13,31 @@ import (
 	"tranche/episode"
 )
 
+// What an attempt generated for nothing is the server's count, else that of the ids, else an estimate: where text came it is never nothing.
+func TestGenerated(t *testing.T) {
+	for name, c := range map[string]struct {
+		event string
+		want  int
+	}{
+		"nothing":         {`{"choices":[{"index":0,"delta":{"role":"assistant"}}]}`, 0},
+		"a count":         {`{"choices":[{"index":0,"delta":{"content":"half"}}],"usage":{"prompt_tokens":9,"completion_tokens":20}}`, 20},
+		"ids":             {`{"choices":[{"index":0,"delta":{"content":"half"},"token_ids":[1,2,3]}]}`, 3},
+		"text alone":      {`{"choices":[{"index":0,"delta":{"content":"half an answer"}}]}`, 4},
+		"a letter":        {`{"choices":[{"index":0,"delta":{"content":"h"}}]}`, 1},
+		"reasoning":       {`{"choices":[{"index":0,"delta":{"reasoning_content":"so that"}}]}`, 2},
+		"a count of zero": {`{"choices":[{"index":0,"delta":{"content":"half"}}],"usage":{"prompt_tokens":9,"completion_tokens":0}}`, 1},
+		"llama's timings": {`{"choices":[{"index":0,"delta":{"content":"half"}}],"timings":{"prompt_n":9,"predicted_n":7}}`, 7},
+	} {
+		a := &answer{}
+		if _, err := a.takeEvent([]byte(c.event)); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.generated(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 func TestClassifyAnswers(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, c := range map[string]struct {

@@ -22,7 +22,7 @@ import (
 // They carry what nearly every call is, a POST of moderate size to an http address, without a proxy. All else is net/http's (see takes), and so
 // is reading the head and the framing of an answer.
 type lanes struct {
-	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	dials   *dialler
 	slots   chan struct{} // one for each call on its way; with those that are idle there are never more connections
 	idleFor time.Duration // how long a connection may be idle and be used again
 
@@ -38,7 +38,7 @@ type lane struct {
 	socket syscall.RawConn // nil = it is none that can be asked
 	r      *bufio.Reader
 	out    []byte // the request; used again, unless it is a long one
-	head   int    // bytes that the head may still have; negative = no bound
+	head   int    // bytes that the head may still have, with the interim answers before it; negative = no bound
 	reused bool
 	since  time.Time // it is idle
 }
@@ -49,16 +49,16 @@ const (
 	mostCarried = 64 << 10
 	// mostOut is the longest request whose memory stays with its connection, bytes: there may be thousands.
 	mostOut = 16 << 10
-	// mostHead is the longest head of an answer, bytes.
+	// mostHead is the longest head of an answer, bytes, with the interim answers before it.
 	mostHead = 1 << 20
 )
 
 // newLanes are the lanes of an endpoint; nil where there are none to be had.
-func newLanes(cfg Config, a address) *lanes {
-	if cfg.ProxyFromEnvironment && a.socket == "" {
+func newLanes(cfg Config, d *dialler) *lanes {
+	if cfg.ProxyFromEnvironment && d.socket == "" {
 		return nil
 	}
-	return &lanes{dial: boundedDial(cfg.ConnectTimeout, a.socket), slots: make(chan struct{}, maxConns(cfg.Concurrency)), idleFor: clientIdle(cfg.ServerIdle)}
+	return &lanes{dials: d, slots: make(chan struct{}, maxConns(cfg.Concurrency)), idleFor: clientIdle(cfg.ServerIdle)}
 }
 
 // takes reports whether a request can go by lane.
@@ -172,7 +172,7 @@ func (l *lanes) open(ctx context.Context, req *http.Request) (*lane, error) {
 	if req.URL.Port() == "" {
 		addr = net.JoinHostPort(req.URL.Hostname(), "80")
 	}
-	conn, err := l.dial(ctx, "tcp", addr)
+	conn, err := l.dials.dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -274,8 +274,8 @@ func (c *lane) exchange(req *http.Request) (resp *http.Response, wrote bool, err
 	if writeErr != nil && n == 0 {
 		return nil, false, writeErr
 	}
+	c.head = mostHead // interim answers included: there may be any number
 	for {
-		c.head = mostHead
 		resp, err = http.ReadResponse(c.r, req)
 		switch {
 		case err != nil && writeErr != nil:
@@ -284,7 +284,7 @@ func (c *lane) exchange(req *http.Request) (resp *http.Response, wrote bool, err
 			return nil, true, fmt.Errorf("read the answer's head: %w", err)
 		case resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols:
 			c.head = -1
-			if t := resp.TransferEncoding; len(t) == 1 && t[0] == "chunked" {
+			if t := resp.TransferEncoding; len(t) == 1 && t[0] == "chunked" && resp.Body != http.NoBody { // a 204 has none, whatever it says
 				resp.Body = io.NopCloser(&chunks{r: c.r})
 			}
 			resp.Close = resp.Close || writeErr != nil || resp.StatusCode == http.StatusSwitchingProtocols

@@ -80,7 +80,8 @@ func testLanes(t *testing.T, s *script, cfg Config) (*lanes, func(ctx context.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLanes(cfg.withDefaults(a), a)
+	cfg = cfg.withDefaults(a)
+	l := newLanes(cfg, newDialler(cfg.ConnectTimeout, a.socket))
 	t.Cleanup(l.close)
 	return l, func(ctx context.Context, body string) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.BaseURL+"/v1/x?y=z", strings.NewReader(body))
@@ -123,6 +124,9 @@ func TestLaneAnswers(t *testing.T) {
 		"cut chunks":                  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc", true, "abc", 3, true},
 		"nothing":                     {"", true, "", 3, true},
 		"no answer":                   {"SSH-2.0\r\n\r\n", false, "", 3, true},
+		"204 that says chunks":        {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", false, "", 1, false},
+		"304 that says chunks":        {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", false, "", 1, false},
+		"interim answers without end": {strings.Repeat("HTTP/1.1 102 Processing\r\nX: "+strings.Repeat("y", 100_000)+"\r\n\r\n", 15) + answered("abc"), false, "", 3, true},
 		"a head without an end":       {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("y", 1000)+"\r\n", 2000), false, "", 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,6 +255,29 @@ func TestLanesAreBounded(t *testing.T) {
 	})
 	if n := int(s.conns.Load()); n > cap(l.slots) {
 		t.Errorf("%d connections for at most %d calls", n, cap(l.slots))
+	}
+}
+
+// Calls by lane and those by net/http dial under one limit: a server's accept queue is one.
+func TestOneLimitOfDials(t *testing.T) {
+	s := serve(t, func(int, string) (string, bool) { return answered("{}"), false })
+	e, err := newEndpoint(Config{BaseURL: "http://" + s.addr, Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for range maxDials {
+		e.lanes.dials.slots <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := e.Generate(ctx, call("x"), 0, 8); err == nil {
+		t.Error("a call was made over the limit")
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if status, _, err := e.ask(ctx, http.MethodGet, e.address.api+"/models", nil); err == nil || s.conns.Load() > 0 {
+		t.Errorf("a question was asked over the limit: status %d, %d connections", status, s.conns.Load())
 	}
 }
 

@@ -32,21 +32,19 @@ func (e *Endpoint) readStream(r io.Reader, w *watch, began time.Time, f *failure
 			f.body = e.redact(bytes.Clone(data))
 			return nil
 		}
-		if !f.answer.repeats(data) {
-			if len(bytes.TrimSpace(data)) == 0 {
-				continue // a keep-alive written as an event
+		if data = bytes.TrimSpace(data); len(data) == 0 {
+			continue // a keep-alive written as an event
+		}
+		said, err := f.answer.takeEvent(data)
+		if err != nil {
+			if events.open { // the input ended inside this event
+				return errCutStream
 			}
-			said, err := f.answer.takeEvent(data)
-			if err != nil {
-				if events.open { // the input ended inside this event
-					return errCutStream
-				}
-				return &malformedError{describe(data, err)}
-			}
-			if said != nil {
-				f.body = e.redact(said)
-				return nil
-			}
+			return &malformedError{describe(data, err)}
+		}
+		if said != nil {
+			f.body = e.redact(said)
+			return nil
 		}
 		if f.answer.timed {
 			f.answer.stamp(time.Since(began))

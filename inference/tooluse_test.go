@@ -31,6 +31,9 @@ func TestAToolCallThatTheServerCannotRead(t *testing.T) {
 			if f.Class != episode.ClassToolUse || !f.Retry || f.Died || f.Limit != 0 {
 				t.Errorf("%+v", f)
 			}
+			if f.Partial != "" && f.Wasted == 0 {
+				t.Errorf("nothing was wasted on %q", f.Partial)
+			}
 			for _, text := range []string{`"arguments": {`, "maybe"} {
 				if strings.Contains(strings.ReplaceAll(body, `\"`, `"`), text) && !strings.Contains(f.Partial, text) {
 					t.Errorf("%q is not kept: %q", text, f.Partial)

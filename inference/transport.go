@@ -15,10 +15,10 @@ import (
 // whose refused connections then look like a dead server.
 const maxDials = 64
 
-// newTransport builds the one connection pool of an endpoint. See the comments of Config for the reasons.
-func newTransport(cfg Config, socket string) (*http.Transport, error) {
+// newTransport builds an endpoint's connection pool for all that does not go by lane. See the comments of Config for the reasons.
+func newTransport(cfg Config, d *dialler) (*http.Transport, error) {
 	t := &http.Transport{
-		DialContext:           boundedDial(cfg.ConnectTimeout, socket),
+		DialContext:           d.dial,
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
 		MaxIdleConns:          0, // no bound over all hosts: there is one
 		MaxIdleConnsPerHost:   maxConns(cfg.Concurrency),
@@ -31,7 +31,7 @@ func newTransport(cfg Config, socket string) (*http.Transport, error) {
 		ForceAttemptHTTP2:     true, // where TLS offers it: a dialler of one's own turns it off otherwise
 		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter / 2},
 	}
-	if cfg.ProxyFromEnvironment && socket == "" {
+	if cfg.ProxyFromEnvironment && d.socket == "" {
 		t.Proxy = http.ProxyFromEnvironment
 	}
 	if cfg.CAFile != "" {
@@ -52,22 +52,28 @@ func maxConns(concurrency int) int { return concurrency + max(8, concurrency/32)
 // pingAfter is how long an HTTP/2 connection may be silent before it is asked whether it lives: all its calls would wait for one that does not.
 const pingAfter = 30 * time.Second
 
-// boundedDial dials so many at once; with a socket, that, whatever the address.
-func boundedDial(timeout time.Duration, socket string) func(context.Context, string, string) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
-	slots := make(chan struct{}, maxDials)
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		defer func() { <-slots }()
-		if socket != "" {
-			network, addr = "unix", socket
-		}
-		return d.DialContext(ctx, network, addr)
+// dialler opens the connections of an endpoint, lanes and others, maxDials at once.
+type dialler struct {
+	net    net.Dialer
+	socket string // is dialled whatever the address; "" = none
+	slots  chan struct{}
+}
+
+func newDialler(timeout time.Duration, socket string) *dialler {
+	return &dialler{net: net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}, socket: socket, slots: make(chan struct{}, maxDials)}
+}
+
+func (d *dialler) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
+	defer func() { <-d.slots }()
+	if d.socket != "" {
+		network, addr = "unix", d.socket
+	}
+	return d.net.DialContext(ctx, network, addr)
 }
 
 // ReadCAs reads a PEM file of certificate authorities; one that holds none is an error.

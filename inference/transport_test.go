@@ -180,12 +180,12 @@ func TestUnixSocket(t *testing.T) {
 
 func TestNoProxyUnlessAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
-		tr, err := newTransport(Config{ProxyFromEnvironment: asked}, "")
+		tr, err := newTransport(Config{ProxyFromEnvironment: asked}, newDialler(0, ""))
 		if err != nil || (tr.Proxy != nil) != asked {
 			t.Errorf("asked %v: a proxy is looked for: %v, %v", asked, tr.Proxy != nil, err)
 		}
 	}
-	if tr, err := newTransport(Config{ProxyFromEnvironment: true}, "/s.sock"); err != nil || tr.Proxy != nil {
+	if tr, err := newTransport(Config{ProxyFromEnvironment: true}, newDialler(0, "/s.sock")); err != nil || tr.Proxy != nil {
 		t.Errorf("a socket is reached through a proxy: %v", err)
 	}
 }

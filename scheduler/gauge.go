@@ -24,7 +24,7 @@ func (c *Core) Observe(i int, l episode.Load, now Time) (anew bool) {
 	if anew = beganAnew(r.load, l); anew {
 		c.bury(r, now)
 	}
-	r.ward.torn = nil
+	r.ward.torn, r.ward.mourned = nil, 0
 	r.gauge.taken, r.gauge.at = true, now
 	c.measure(r, l, now)
 	r.gauge.queued = r.short(l) || r.gauge.firsts.late(l) && r.full(l)

@@ -178,6 +178,43 @@ func TestOnlyWhatBrokeOffSinceTheLastReadingIsSuspect(t *testing.T) {
 	}
 }
 
+// A death that was seen is not counted again when the gauges show it too, though a call has been answered in between: not against what broke off
+// after it was seen, nor against what did after the answer.
+func TestADeathIsCountedOnce(t *testing.T) {
+	core, err := NewCore(Rules{FailStreak: 2, MaxAttempts: 5}, []ReplicaConfig{{Name: "a", MaxCalls: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	born := func(n float64) episode.Load { return episode.Load{Born: &n} }
+	reset := func() *episode.Fault {
+		return &episode.Fault{Class: episode.ClassReset, Retry: true, Cause: errors.New("reset")}
+	}
+	core.Observe(0, born(1), 0)
+	for k := Ticket(1); k <= 4; k++ {
+		core.Offer(Request{Ticket: k, Episode: fmt.Sprint(k), Group: fmt.Sprint(k), Prompt: 50, Exact: true, Want: 20, Turns: 2}, 0)
+	}
+	core.Next(0)
+	for k := Ticket(1); k <= 3; k++ {
+		core.Settle(k, reset(), Usage{}, time.Second)
+	}
+	now := 2 * time.Minute
+	launches, _, _ := core.Next(now)
+	if len(launches) != 1 {
+		t.Fatalf("%+v, want one trial", launches)
+	}
+	trial := launches[0].Ticket
+	core.Settle(trial, nil, Usage{5, -1}, now+time.Second)
+	core.Settle(4, reset(), Usage{}, now+2*time.Second) // it was in flight at the death
+	if !core.Observe(0, born(50), now+3*time.Second) {
+		t.Fatal("the new process is not seen")
+	}
+	for k := Ticket(1); k <= 4; k++ {
+		if w := core.calls[k]; k != trial && (core.suspected(w) == nil || core.suspected(w).deaths != 1) {
+			t.Errorf("call %d: %+v, want one death", k, core.suspected(w))
+		}
+	}
+}
+
 // A suspect goes nowhere where its answer would be cut shorter than another endpoint would: as any call.
 func TestASuspectKeepsItsRoom(t *testing.T) {
 	core, err := NewCore(Rules{}, []ReplicaConfig{
@@ -203,7 +240,7 @@ func TestASuspectKeepsItsRoom(t *testing.T) {
 	}
 }
 
-// What the server could not read as a tool call is the model's own: sampled again at once where it was, counted as an attempt, and the endpoint is not blamed.
+// What the server could not read as a tool call is the model's own: sampled again at once, counted as an attempt, and the endpoint is not blamed.
 func TestAFailedToolCallIsSampledAgain(t *testing.T) {
 	core, err := NewCore(Rules{MaxAttempts: 3, FailStreak: 1}, []ReplicaConfig{{Name: "a"}, {Name: "b"}})
 	if err != nil {

@@ -14,7 +14,7 @@ type Rollout struct {
 	Sched          *Scheduler
 	Actor          episode.Actor  // nil = no tools
 	Scorer         episode.Scorer // nil = no rewards
-	EpisodeTimeout time.Duration  // from opening to the last turn, all waits included, longer where a turn may be very long (episode.Stretch); 0 = none
+	EpisodeTimeout time.Duration  // from opening to the last turn, all waits included, longer where the prompt or a turn may be very long (episode.Stretch); 0 = none
 	ScoreTimeout   time.Duration  // over all graders of one episode; 0 = none
 }
 
@@ -37,7 +37,7 @@ func (r *Rollout) Run(ctx context.Context, e *episode.Episode) {
 func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 	if r.EpisodeTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, episode.Stretch(r.EpisodeTimeout, 0, e.Budget.TurnTokens), errEpisodeDeadline)
+		ctx, cancel = context.WithTimeoutCause(ctx, r.limit(e), errEpisodeDeadline)
 		defer cancel()
 	}
 	tools, runnable, err := r.tools(e)
@@ -65,6 +65,15 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 			r.act(ctx, e, acts, runnable)
 		}
 	}
+}
+
+// limit is how long an episode that begins may take: EpisodeTimeout, lengthened by its prompt and the longest turn it may have.
+func (r *Rollout) limit(e *episode.Episode) time.Duration {
+	bytes := len(e.Task.Tools)
+	for _, m := range e.Messages {
+		bytes += m.Bytes()
+	}
+	return episode.Stretch(r.EpisodeTimeout, r.Sched.words.tokensFor(bytes), e.Budget.TurnTokens)
 }
 
 func (r *Rollout) tools(e *episode.Episode) (defs []byte, runnable bool, err error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -663,6 +664,25 @@ func TestEpisodeDeadline(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The total deadline grows with the prompt and with the longest turn.
+func TestEpisodeDeadlineGrows(t *testing.T) {
+	r := &Rollout{Sched: &Scheduler{}, EpisodeTimeout: time.Minute}
+	for name, c := range map[string]struct {
+		words, turn int
+		from, to    time.Duration
+	}{
+		"an ordinary one":    {1000, 1024, time.Minute, time.Minute},
+		"a long turn":        {1000, 16384, 2 * time.Minute, 125 * time.Second},
+		"a very long prompt": {1_000_000, 8192, 3 * time.Minute, 8 * time.Minute},
+	} {
+		task := &episode.Task{Messages: []episode.Message{{Role: episode.RoleUser, Content: episode.Ptr(strings.Repeat("word ", c.words))}}}
+		e := episode.New("run", episode.Draw{Task: task, Samples: 1}, 0, episode.Sampling{}, episode.Budget{TurnTokens: c.turn}, time.Now())
+		if got := r.limit(e); got < c.from || got > c.to {
+			t.Errorf("%s: %v, want %v to %v", name, got, c.from, c.to)
+		}
+	}
 }
 
 // An episode whose time runs out between two attempts keeps the record of the attempts, and the text of the last one.

@@ -120,7 +120,7 @@ type blame struct {
 	endpoint bool // part of the endpoint's streak of failures
 	call     bool // uses up one of the call's attempts
 	gate     bool // the endpoint asked to be left alone for a while
-	sample   bool // the model's own: sampled again at once, and where it was
+	sample   bool // the model's own: sampled again at once, and nowhere is avoided for it
 }
 
 func blameFor(f *episode.Fault) blame {

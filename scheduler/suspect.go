@@ -42,6 +42,7 @@ type ward struct {
 	broken   []*call // sent, and broken off in the present streak of failures
 	torn     []*call // broken off since the last reading of its gauges, whatever was answered since
 	tornAt   Time    // the last of them
+	mourned  Time    // the last death since that reading, whatever was answered since; 0 = none
 	death    *death  // nil = not taken for dead
 	suspects int     // running
 	primes   int     // of them, in flight at two deaths
@@ -92,7 +93,7 @@ func lethal(f *episode.Fault) bool {
 // witness takes down a failure of r before its circuit is touched: it may be a death, or tell more of one.
 func (c *Core) witness(w *call, r *replica, f *episode.Fault, now Time) {
 	d := r.ward.death
-	if lethal(f) && r.Rows == 0 {
+	if lethal(f) && r.Rows == 0 && !r.died(w) && w.launched >= r.ward.mourned { // what was in flight at a known death is held against it already
 		r.tear(w, now)
 	}
 	switch {
@@ -138,7 +139,7 @@ func (c *Core) mourn(r *replica, present []*call, f *episode.Fault, now Time) {
 	for _, w := range r.ward.broken {
 		w.broke = d
 	}
-	r.ward.death, r.ward.broken, r.ward.torn = d, nil, nil
+	r.ward.death, r.ward.broken, r.ward.torn, r.ward.mourned = d, nil, nil, now
 	r.openedAt = now // where its circuit was open: it lived in between
 	for _, x := range c.replicas {
 		x.ward.trust = 0
