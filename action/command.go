@@ -43,9 +43,10 @@ const (
 // Exit status 0 is a result. ExitUnable says that the program could not do its job, by no fault of the model: the episode fails. Any
 // other status is an error for the model, with the end of standard error; a signal is a failure of the program.
 type Command struct {
-	cfg CommandConfig
-	def json.RawMessage
-	env []string
+	cfg     CommandConfig
+	def     json.RawMessage
+	env     []string
+	secrets Secrets // in env
 }
 
 // ExitUnable is the exit status of a program that could not do its job (EX_TEMPFAIL of sysexits.h).
@@ -65,7 +66,7 @@ var (
 
 // NewCommand checks that there is such a program and such variables, and makes the tool.
 func NewCommand(cfg CommandConfig) (*Command, error) {
-	env, err := Environment(cfg.Env)
+	env, secrets, err := Environment(cfg.Env)
 	errs := []error{err}
 	switch {
 	case len(cfg.Run) == 0 || cfg.Run[0] == "":
@@ -80,7 +81,7 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 		errs = append(errs, fmt.Errorf("output: expected %s or %s, found %q", OutputText, OutputJSON, cfg.Output))
 	}
 	def, err := Define(cfg.Name, cfg.Description, cfg.Parameters)
-	return &Command{cfg: cfg, def: def, env: env}, errors.Join(append(errs, err)...)
+	return &Command{cfg: cfg, def: def, env: env, secrets: secrets}, errors.Join(append(errs, err)...)
 }
 
 // CanStart says why a program cannot be started in a directory, nil where it can.
@@ -100,9 +101,8 @@ func CanStart(program, dir string) error {
 }
 
 // Environment is what a program of the user's own gets of ours: what every program needs, and what is named. Nothing else: keys
-// stay with us.
-func Environment(names []string) ([]string, error) {
-	var env []string
+// stay with us. What is named may be secret.
+func Environment(names []string) (env []string, secrets Secrets, err error) {
 	for _, name := range []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SYSTEMROOT"} {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
@@ -118,9 +118,10 @@ func Environment(names []string) ([]string, error) {
 			errs = append(errs, fmt.Errorf("env: the environment variable %s is not set", name))
 		default:
 			env = append(env, name+"="+v)
+			secrets.addVariable(v)
 		}
 	}
-	return env, errors.Join(errs...)
+	return env, secrets, errors.Join(errs...)
 }
 
 // Name is the configured one.
@@ -137,7 +138,7 @@ func (c *Command) Timeout() time.Duration { return c.cfg.Timeout }
 
 // Run starts the program and waits for its end.
 func (c *Command) Run(ctx context.Context, args json.RawMessage, env Env) (Result, error) {
-	out, errOut := &spool{limit: keptOutput}, &spool{limit: keptErrors}
+	out, errOut := NewSpool(keptOutput), NewSpool(keptErrors)
 	cmd := exec.CommandContext(ctx, c.cfg.Run[0], c.cfg.Run[1:]...)
 	cmd.Dir = c.cfg.Dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(slices.Clip(args), '\n')), out, errOut
@@ -150,7 +151,7 @@ func (c *Command) Run(ctx context.Context, args json.RawMessage, env Env) (Resul
 	err := cmd.Wait()
 	offspring.End(cmd)
 	state := cmd.ProcessState
-	r := Result{OutBytes: out.total, Truncated: out.cut()}
+	r := Result{OutBytes: out.Total(), Truncated: out.Cut()}
 	if state != nil {
 		cpu := state.UserTime() + state.SystemTime()
 		r.CPU = &cpu
@@ -158,31 +159,33 @@ func (c *Command) Run(ctx context.Context, args json.RawMessage, env Env) (Resul
 			r.ExitCode = episode.Ptr(int32(code))
 		}
 	}
-	text := strings.TrimRight(out.String(), "\n")
 	if ctx.Err() != nil {
-		r.Text = text
+		r.Text = c.printed(out)
 		return r, ctx.Err()
 	}
 	if state == nil || !state.Exited() {
-		return r, fmt.Errorf("%s: %w%s", c.cfg.Run[0], err, errOut.said())
+		return r, fmt.Errorf("%s: %w%s", c.cfg.Run[0], err, errOut.said(c.secrets))
 	}
-	return c.result(r, text, state.ExitCode(), errOut)
+	return c.result(r, state.ExitCode(), out, errOut)
 }
 
 // result reads what a program that ended by itself said.
-func (c *Command) result(r Result, text string, code int, errOut *spool) (Result, error) {
+func (c *Command) result(r Result, code int, out, errOut *Spool) (Result, error) {
 	switch {
 	case code == ExitUnable:
-		return r, fmt.Errorf("%s says that it could not do its job (exit status %d)%s", c.cfg.Run[0], code, errOut.said())
+		return r, fmt.Errorf("%s says that it could not do its job (exit status %d)%s", c.cfg.Run[0], code, errOut.said(c.secrets))
 	case code != 0:
-		r.Text = text
-		return r, Reject("the program ended with exit status %d%s", code, errOut.said())
+		r.Text = c.printed(out)
+		return r, Reject("the program ended with exit status %d%s", code, errOut.said(c.secrets))
 	case c.cfg.Output == OutputJSON:
-		return c.object(r, text)
+		return c.object(r, out.Text(Secrets{})) // secrets may be escaped in it
 	}
-	r.Text = text
+	r.Text = c.printed(out)
 	return r, nil
 }
+
+// printed is what a program wrote to standard output, as it is shown.
+func (c *Command) printed(out *Spool) string { return strings.TrimRight(out.Text(c.secrets), "\n") }
 
 // object reads OutputJSON.
 func (c *Command) object(r Result, text string) (Result, error) {
@@ -195,11 +198,14 @@ func (c *Command) object(r Result, text string) (Result, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&said); err != nil {
-		return r, fmt.Errorf(`%s wrote no object of "text", "error", "done" and "submitted": %w`, c.cfg.Run[0], err)
+		return r, c.secrets.Hide(fmt.Errorf(`%s wrote no object of "text", "error", "done" and "submitted": %w`, c.cfg.Run[0], err))
 	}
-	r.Text, r.Done, r.Submitted = said.Text, said.Done, said.Submitted
+	r.Text, r.Done = c.secrets.Redact(said.Text), said.Done
+	if said.Submitted != nil {
+		r.Submitted = episode.Ptr(c.secrets.Redact(*said.Submitted))
+	}
 	if said.Error != "" {
-		return r, &ToolError{Text: said.Error}
+		return r, &ToolError{Text: c.secrets.Redact(said.Error)}
 	}
 	return r, nil
 }

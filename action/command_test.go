@@ -240,19 +240,19 @@ func TestSpoolKeepsHeadAndTail(t *testing.T) {
 		for i := range all {
 			all[i] = byte('a' + i%26)
 		}
-		s := &spool{limit: 20}
+		s := NewSpool(20)
 		for part := range slices.Chunk(all, step) {
 			if n, err := s.Write(part); n != len(part) || err != nil {
 				t.Fatal(n, err)
 			}
 		}
-		if want := string(all[:10]) + marker(75) + string(all[85:]); s.String() != want || s.total != 95 || !s.cut() {
-			t.Errorf("in steps of %d: %q (%d), want %q", step, s.String(), s.total, want)
+		if want := string(all[:10]) + marker(75) + string(all[85:]); s.Text(Secrets{}) != want || s.Total() != 95 || !s.Cut() {
+			t.Errorf("in steps of %d: %q (%d), want %q", step, s.Text(Secrets{}), s.Total(), want)
 		}
 	}
-	s := &spool{limit: 20}
+	s := NewSpool(20)
 	s.Write([]byte("all of it"))
-	if s.String() != "all of it" || s.cut() {
-		t.Errorf("%q, cut %v", s.String(), s.cut())
+	if s.Text(Secrets{}) != "all of it" || s.Cut() {
+		t.Errorf("%q, cut %v", s.Text(Secrets{}), s.Cut())
 	}
 }

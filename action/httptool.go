@@ -223,7 +223,7 @@ func (t *HTTP) unreached(err error) error {
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
-	return errors.New(t.headers.Redact(err.Error()))
+	return t.headers.Secrets.Hide(err)
 }
 
 // read takes the answer up to the cap.
@@ -237,7 +237,7 @@ func (t *HTTP) read(body io.Reader) (text string, whole bool, err error) {
 
 // result is what a status and a text mean.
 func (t *HTTP) result(host string, status int, text string, whole bool) (Result, error) {
-	text = t.headers.Redact(text)
+	text = t.headers.Secrets.redactPart(text, false, !whole)
 	r := Result{OutBytes: int64(len(text)), Truncated: !whole}
 	switch {
 	case status/100 == 2:

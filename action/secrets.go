@@ -1,88 +1,145 @@
 package action
 
 import (
-	"errors"
-	"fmt"
-	"maps"
-	"net/http"
+	"cmp"
 	"os"
-	"regexp"
+	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// Headers are HTTP request headers whose values may hold secrets: ${NAME} in a value stands for an environment variable. What they stood for
-// is taken out of everything that is shown or stored.
-type Headers struct {
-	values  http.Header
-	secrets []string
-}
+// Secrets are texts that a program or a service was given and that nobody shall see: it may repeat them.
+type Secrets struct{ values []string }
 
-var (
-	variable   = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-	headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-	secretive  = regexp.MustCompile(`(?i)authorization|cookie|token|secret|api-?key|password`)
+const (
+	redacted = "[secret]"
+	// leastSecret is from how many bytes on the value of a variable that a program gets is a secret. Shorter ones are settings
+	// ("1", "debug"), and taking them out of a text would take it apart.
+	leastSecret = 6
+	// leastPart is from how many bytes on a part of a secret counts, where a text was cut in the middle of it.
+	leastPart = 4
 )
 
-// ReadHeaders puts the variables in. A header that looks as if it held a key must name a variable: the settings are stored with the run.
-func ReadHeaders(given map[string]string) (Headers, error) {
-	h := Headers{values: http.Header{}}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		value := given[name]
-		switch {
-		case !headerName.MatchString(name):
-			errs = append(errs, fmt.Errorf("headers: %q is no name of a header", name))
-			continue
-		case secretive.MatchString(name) && !variable.MatchString(value):
-			errs = append(errs, fmt.Errorf("headers: %s: a key must not stand here; put it into an environment variable and write ${NAME} (the value given is not shown)", name))
-			continue
+// add takes a value up, and how it stands inside JSON where that is not the same.
+func (s *Secrets) add(value string) {
+	quoted, _ := plainJSON(value) // a string always can be
+	for _, v := range []string{value, string(quoted[1 : len(quoted)-1])} {
+		if !slices.Contains(s.values, v) {
+			s.values = append(s.values, v)
 		}
-		value = variable.ReplaceAllStringFunc(value, func(ref string) string {
-			secret, ok := os.LookupEnv(ref[2 : len(ref)-1])
-			if !ok || secret == "" {
-				errs = append(errs, fmt.Errorf("headers: %s: the environment variable %s is not set", name, ref[2:len(ref)-1]))
-				return ""
-			}
-			h.secrets = append(h.secrets, secret)
-			return secret
-		})
-		if strings.ContainsAny(value, "\r\n\x00") {
-			errs = append(errs, fmt.Errorf("headers: %s: the value holds a line break, which no header can", name))
-		}
-		h.values.Set(name, value)
-	}
-	return h, errors.Join(errs...)
-}
-
-// Put sets the headers of a request.
-func (h Headers) Put(r *http.Request) {
-	for name, values := range h.values {
-		if name == "Host" {
-			r.Host = values[0]
-			continue
-		}
-		r.Header[name] = values
 	}
 }
 
-// Redact takes the secrets out of a text: a server may repeat what it was sent.
-func (h Headers) Redact(text string) string {
-	for _, s := range h.secrets {
-		text = strings.ReplaceAll(text, s, "[secret]")
+// addVariable adds the value of a variable that a program gets, if it may be a secret: one that is short is not, nor is the path of
+// something that is there, which a model may need to read.
+func (s *Secrets) addVariable(value string) {
+	if len(value) < leastSecret {
+		return
 	}
-	return text
+	if filepath.IsAbs(value) {
+		if _, err := os.Stat(value); err == nil {
+			return
+		}
+	}
+	s.add(value)
 }
 
-// SameHost is an http.Client's CheckRedirect that follows no redirect to another host: secrets, and what a model wrote, go where the user
-// said and nowhere else.
-func SameHost(next *http.Request, before []*http.Request) error {
-	first := before[0].URL
-	switch {
-	case next.URL.Host != first.Host || next.URL.Scheme != first.Scheme && next.URL.Scheme != "https":
-		return fmt.Errorf("it sends on to another host, %s", next.URL.Host)
-	case len(before) >= 5:
-		return errors.New("it sends on and on")
+// With returns the secrets of both.
+func (s Secrets) With(others Secrets) Secrets {
+	all := Secrets{slices.Clone(s.values)}
+	for _, v := range others.values {
+		all.add(v)
 	}
-	return nil
+	return all
+}
+
+// Redact puts [secret] in the place of every secret in a text.
+func (s Secrets) Redact(text string) string { return s.redactPart(text, false, false) }
+
+// redactPart is Redact of a text that was cut before its beginning or behind its end: what is left there of a secret goes too.
+func (s Secrets) redactPart(text string, cutBefore, cutAfter bool) string {
+	found := s.find(text, cutBefore, cutAfter)
+	if len(found) == 0 {
+		return text
+	}
+	var b strings.Builder
+	at := 0
+	for _, f := range found {
+		b.WriteString(text[at:f.from])
+		b.WriteString(redacted)
+		at = f.to
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}
+
+// Hide is err with its text redacted.
+func (s Secrets) Hide(err error) error {
+	if err == nil || len(s.values) == 0 {
+		return err
+	}
+	return hidden{s.Redact(err.Error()), err}
+}
+
+type hidden struct {
+	text string
+	err  error
+}
+
+func (h hidden) Error() string { return h.text }
+func (h hidden) Unwrap() error { return h.err }
+
+// span is a part of a text, by bytes.
+type span struct{ from, to int }
+
+// find lists where secrets are, in order and apart. Secrets that lie over one another, or one in another, are one place: taken out one by
+// one they would leave ends of each other.
+func (s Secrets) find(text string, cutBefore, cutAfter bool) []span {
+	var all []span
+	for _, secret := range s.values {
+		all = append(all, occurrences(text, secret)...)
+		if n := overlap(secret, text); cutBefore && n > 0 {
+			all = append(all, span{0, n})
+		}
+		if n := overlap(text, secret); cutAfter && n > 0 {
+			all = append(all, span{len(text) - n, len(text)})
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var apart []span
+	for _, f := range all {
+		apart = join(apart, f)
+	}
+	return apart
+}
+
+// occurrences lists where a secret is in a text, those that lie over one another as one.
+func occurrences(text, secret string) (all []span) {
+	for at := 0; ; at++ {
+		i := strings.Index(text[at:], secret)
+		if i < 0 {
+			return all
+		}
+		at += i
+		all = join(all, span{at, at + len(secret)})
+	}
+}
+
+// join adds a span that begins no earlier than the others do.
+func join(all []span, f span) []span {
+	if n := len(all); n > 0 && f.from < all[n-1].to {
+		all[n-1].to = max(all[n-1].to, f.to)
+		return all
+	}
+	return append(all, f)
+}
+
+// overlap is how many bytes at the end of one text are the beginning of the next, less than all of either; 0 = too few to tell anything.
+func overlap(first, next string) int {
+	for n := min(len(first), len(next)) - 1; n >= leastPart; n-- {
+		if first[len(first)-n:] == next[:n] {
+			return n
+		}
+	}
+	return 0
 }

@@ -3,21 +3,30 @@ package action
 import (
 	"fmt"
 	"io"
+	"sync"
 )
 
-// spool takes all that is written and keeps the head and the tail of it, limit bytes together at most: a flood neither blocks the
-// writer nor fills this process. One goroutine writes; it is read when that has ended.
-type spool struct {
-	limit int // bytes
+// Spool takes all that a program writes and keeps the head and the tail of it: a flood neither blocks the writer nor fills this process. It
+// may be read while it is written.
+type Spool struct {
+	limit int // bytes that are kept
+
+	mu    sync.Mutex // guards what follows
 	total int64
 	head  []byte
 	tail  []byte // a ring once it is full
 	at    int    // where the ring's oldest byte is
 }
 
-var _ io.Writer = (*spool)(nil)
+var _ io.Writer = (*Spool)(nil)
 
-func (s *spool) Write(p []byte) (int, error) {
+// NewSpool keeps so many bytes at most.
+func NewSpool(limit int) *Spool { return &Spool{limit: limit} }
+
+// Write takes all of p and fails never.
+func (s *Spool) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := len(p)
 	s.total += int64(n)
 	half := s.limit / 2
@@ -35,22 +44,37 @@ func (s *spool) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// cut reports whether bytes are missing.
-func (s *spool) cut() bool { return s.total > int64(len(s.head)+len(s.tail)) }
+// Total is how many bytes were written.
+func (s *Spool) Total() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
 
-// String is what is kept, with a line in the place of what is missing.
-func (s *spool) String() string {
-	text := string(s.head)
-	if missing := s.total - int64(len(s.head)+len(s.tail)); missing > 0 {
-		text += marker(int(missing))
+// Cut reports whether bytes are missing.
+func (s *Spool) Cut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missing() > 0
+}
+
+func (s *Spool) missing() int64 { return s.total - int64(len(s.head)+len(s.tail)) }
+
+// Text is what is kept, without the secrets, with a line in the place of what is missing.
+func (s *Spool) Text(secrets Secrets) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	head, tail := string(s.head), string(s.tail[s.at:])+string(s.tail[:s.at])
+	if s.missing() == 0 {
+		return secrets.Redact(head + tail)
 	}
-	return text + string(s.tail[s.at:]) + string(s.tail[:s.at])
+	return secrets.redactPart(head, false, true) + marker(int(s.missing())) + secrets.redactPart(tail, true, false)
 }
 
 // said is the text for the end of an error, "" when nothing was written.
-func (s *spool) said() string {
-	if s.total == 0 {
+func (s *Spool) said(secrets Secrets) string {
+	if s.Total() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; it wrote to standard error:\n%s", valid(s.String()))
+	return fmt.Sprintf("; it wrote to standard error:\n%s", valid(s.Text(secrets)))
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -56,7 +57,7 @@ func (c Config) Validate() error {
 	want(c.Timeout >= 0 && c.StartTimeout >= 0, "timeout, start-timeout: expected 0 or more")
 	if len(c.Run) > 0 {
 		errs = append(errs, action.CanStart(c.Run[0], c.Dir))
-		_, err := action.Environment(c.Env)
+		_, _, err := action.Environment(c.Env)
 		errs = append(errs, err)
 	}
 	if c.URL != "" {
@@ -78,6 +79,7 @@ type Server struct {
 	cfg     Config
 	env     []string
 	headers action.Headers
+	secrets action.Secrets  // in env and headers
 	web     *http.Transport // nil without URL
 	tell    func(format string, args ...any)
 	listed  []*mcp.Tool
@@ -92,7 +94,6 @@ type Server struct {
 type slot struct {
 	mu   sync.Mutex // held while a connection is made
 	conn *connection
-	made int  // connections so far
 	over bool // no more are made
 }
 
@@ -108,8 +109,9 @@ func Open(ctx context.Context, cfg Config, tell func(format string, args ...any)
 		cfg.StartTimeout = time.Minute
 	}
 	s := &Server{cfg: cfg, tell: tell, episodes: make(map[string]*slot)}
-	s.env, _ = action.Environment(cfg.Env)         // both were
-	s.headers, _ = action.ReadHeaders(cfg.Headers) // checked above
+	s.env, s.secrets, _ = action.Environment(cfg.Env) // both were
+	s.headers, _ = action.ReadHeaders(cfg.Headers)    // checked above
+	s.secrets = s.secrets.With(s.headers.Secrets)
 	if cfg.URL != "" {
 		s.web = http.DefaultTransport.(*http.Transport).Clone()
 		s.web.MaxIdleConnsPerHost = 64
@@ -136,7 +138,7 @@ func (s *Server) list(ctx context.Context, c *connection) ([]*mcp.Tool, error) {
 	var names []string
 	for t, err := range c.session.Tools(ctx, nil) {
 		if err != nil {
-			return nil, fmt.Errorf("list the tools: %w%s", err, c.said())
+			return nil, fmt.Errorf("list the tools: %w%s", s.secrets.Hide(err), c.said())
 		}
 		if t == nil || len(all) >= maxTools {
 			continue
@@ -234,7 +236,6 @@ func (s *Server) reach(ctx context.Context, p *slot) (*connection, error) {
 		return nil, fmt.Errorf("%w: MCP server %s could not be %s: %w", action.ErrNotRun, s.cfg.Name, s.how(), err)
 	}
 	p.conn = c
-	p.made++
 	return c, nil
 }
 
@@ -249,15 +250,16 @@ func (s *Server) how() string {
 // connection is one session with the server.
 type connection struct {
 	session *mcp.ClientSession
-	cmd     *exec.Cmd     // nil over HTTP
-	errors  *lockedSpool  // what the program wrote to standard error
-	ended   chan struct{} // closed when the session is over; whoever made the connection waits for it in close
-	suspect atomic.Bool   // a call failed in a way that may have been the connection's
+	cmd     *exec.Cmd      // nil over HTTP
+	errors  *action.Spool  // what the program wrote to standard error
+	secrets action.Secrets // the server's
+	ended   chan struct{}  // closed when the session is over; whoever made the connection waits for it in close
+	suspect atomic.Bool    // a call failed in a way that may have been the connection's
 }
 
 // connect makes a session. It outlives ctx, which bounds the making.
 func (s *Server) connect(ctx context.Context) (*connection, error) {
-	c := &connection{ended: make(chan struct{}), errors: &lockedSpool{}}
+	c := &connection{ended: make(chan struct{}), errors: action.NewSpool(keptErrors), secrets: s.secrets}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
 	client := mcp.NewClient(&mcp.Implementation{Name: "tranche", Version: "1"}, &mcp.ClientOptions{
@@ -269,7 +271,7 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 		if c.cmd != nil {
 			offspring.End(c.cmd)
 		}
-		return nil, fmt.Errorf("%w%s", err, c.said())
+		return nil, fmt.Errorf("%w%s", s.secrets.Hide(err), c.said())
 	}
 	go func() {
 		defer close(c.ended)
@@ -301,7 +303,33 @@ type secretly struct {
 func (t secretly) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	t.headers.Put(r)
-	return t.next.RoundTrip(r)
+	answer, err := t.next.RoundTrip(r)
+	if err == nil && !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") { // whose events are bounded one by one
+		answer.Body = &bounded{answer.Body, mostAnswer}
+	}
+	return answer, err
+}
+
+// mostAnswer is how long a server's answer may be, bytes: as long as a line on stdio and an event of a stream.
+const mostAnswer = 16 << 20
+
+// bounded is a body that fails where it goes on for too long: it is read into memory as a whole.
+type bounded struct {
+	io.ReadCloser
+	left int64 // bytes that may still come
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 { // one byte more may be its end
+		var more [1]byte
+		if n, err := b.ReadCloser.Read(more[:]); n == 0 {
+			return 0, err
+		}
+		return 0, fmt.Errorf("the answer is longer than %d bytes", mostAnswer)
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // pingWait is how long a server may take to say that it is there, when a call to it has failed.
@@ -340,36 +368,15 @@ func (c *connection) close() {
 	<-c.ended
 }
 
-// said is what the program wrote to standard error last, for the end of a message.
+// keptErrors is how much is kept of what a program writes to standard error, bytes: a half of it of the beginning.
+const keptErrors = 2 << 10
+
+// said is what the program wrote to standard error, for the end of a message.
 func (c *connection) said() string {
-	if text := strings.TrimSpace(c.errors.String()); text != "" {
+	if text := strings.TrimSpace(strings.ToValidUTF8(c.errors.Text(c.secrets), "")); text != "" {
 		return fmt.Sprintf(" (it wrote: %s)", text)
 	}
 	return ""
-}
-
-// lockedSpool keeps the last bytes written to it.
-type lockedSpool struct {
-	mu   sync.Mutex
-	last []byte // guarded by mu
-}
-
-const keptErrors = 1 << 10
-
-func (s *lockedSpool) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = append(s.last, p[max(0, len(p)-keptErrors):]...)
-	if len(s.last) > keptErrors {
-		s.last = slices.Clone(s.last[len(s.last)-keptErrors:])
-	}
-	return len(p), nil
-}
-
-func (s *lockedSpool) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.ToValidUTF8(string(s.last), "")
 }
 
 // schemaOf is a tool's parameters as JSON.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,6 +25,9 @@ import (
 	"tranche/action"
 	"tranche/episode"
 )
+
+// itsKey names a variable of the server's.
+const itsKey = "TRANCHE_TEST_MCP_KEY"
 
 // asServer makes this test binary an MCP server on stdio in the place of running tests.
 const asServer = "TRANCHE_TEST_MCP_SERVER"
@@ -67,7 +71,7 @@ func testServer() *mcp.Server {
 		return nil, errors.New("there is no " + in)
 	})
 	says("die", nil, func(context.Context, string) (*mcp.CallToolResult, error) {
-		fmt.Fprintln(os.Stderr, "out of luck")
+		fmt.Fprintln(os.Stderr, "out of luck with "+os.Getenv(itsKey))
 		os.Exit(3)
 		return nil, nil
 	})
@@ -252,13 +256,14 @@ func TestMCPCallsAreCancelled(t *testing.T) {
 	s, _ := stdio(t, nil)
 	set := kit(t, 300*time.Millisecond, s)
 	file := t.TempDir() + "/told"
+	before := call(t, set, "e", "count", "1").Text
 	if o := call(t, set, "e", "hang", file); o.Status != episode.ActionTimeout {
 		t.Fatalf("observed %s %v", o.Status, o.Fault)
 	}
 	for range 400 {
 		if raw, _ := os.ReadFile(file); string(raw) == "cancelled" {
-			if o := call(t, set, "e", "echo", "x"); o.Text != "x" || s.shared.made != 1 {
-				t.Errorf("afterwards: %q over connection %d", o.Text, s.shared.made)
+			if o := call(t, set, "e", "count", "2"); o.Text != strings.Replace(before, "1 in", "2 in", 1) {
+				t.Errorf("afterwards: %q, before %q", o.Text, before)
 			}
 			return
 		}
@@ -280,8 +285,73 @@ func TestAServerThatDiesIsStartedAnew(t *testing.T) {
 	if said := n.all(); strings.Count(said, "MCP server test is gone") != 1 || !strings.Contains(said, "out of luck") {
 		t.Errorf("notices:\n%s", said)
 	}
-	if o := call(t, set, "e", "dies_once", t.TempDir()+"/once"); o.Text != "well" || s.shared.made != 3 {
-		t.Errorf("a safe call: %s %q %v over connection %d", o.Status, o.Text, o.Fault, s.shared.made)
+	if o := call(t, set, "e", "dies_once", t.TempDir()+"/once"); o.Text != "well" || strings.Count(n.all(), "is gone") != 2 {
+		t.Errorf("a safe call: %s %q %v; notices:\n%s", o.Status, o.Text, o.Fault, n.all())
+	}
+}
+
+// What a server on stdio gets by name stands in no result, no fault and no notice.
+func TestAServerOnStdioKeepsItsKey(t *testing.T) {
+	t.Setenv(itsKey, "hunter2")
+	s, n := stdio(t, func(c *Config) { c.Env = append(c.Env, itsKey) })
+	set := kit(t, 10*time.Second, s)
+	if o := call(t, set, "e", "echo", "it is hunter2"); o.Text != "it is [secret]" {
+		t.Errorf("observed %q", o.Text)
+	}
+	if o := call(t, set, "e", "fail", "hunter2"); o.Text != "error: there is no [secret]" {
+		t.Errorf("observed %q", o.Text)
+	}
+	fault := call(t, set, "e", "die", "").Fault.Error()
+	call(t, set, "e", "echo", "again")
+	if said := fault + n.all(); strings.Contains(said, "hunter2") || !strings.Contains(said, "out of luck with [secret]") {
+		t.Errorf("told:\n%s", said)
+	}
+}
+
+// A server that answers without end fails the call; it does not fill this process.
+func TestAServerOverHTTPThatFloods(t *testing.T) {
+	var flood atomic.Bool
+	var sent atomic.Int64
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return testServer() }, nil)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !flood.Load() || r.Method != http.MethodPost {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		for spaces := []byte(strings.Repeat(" ", 1<<20)); sent.Load() < 10*mostAnswer; {
+			n, err := w.Write(spaces)
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}))
+	defer web.Close()
+	s, err := Open(t.Context(), Config{Name: "test", URL: web.URL}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.CloseClientConnections()
+	defer s.Close()
+	set := kit(t, 10*time.Second, s)
+	flood.Store(true)
+	o := call(t, set, "e", "echo", "x")
+	if o.Status != episode.ActionHarness || !strings.Contains(o.Fault.Error(), "longer than") || sent.Load() > 3*mostAnswer {
+		t.Errorf("observed %s %v after %d bytes", o.Status, o.Fault, sent.Load())
+	}
+	flood.Store(false)
+	if o := call(t, set, "e", "echo", "again"); o.Text != "again" {
+		t.Errorf("the next call: %s %q %v", o.Status, o.Text, o.Fault)
+	}
+}
+
+// An answer of just the length that is let through is whole.
+func TestBoundedBodies(t *testing.T) {
+	for text, want := range map[string]bool{"": true, "1234": true, "12345": false} {
+		got, err := io.ReadAll(&bounded{io.NopCloser(strings.NewReader(text)), 4})
+		if (err == nil) != want || want && string(got) != text {
+			t.Errorf("%q: read %q, %v", text, got, err)
+		}
 	}
 }
 

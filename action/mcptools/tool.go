@@ -87,7 +87,7 @@ func (s *Server) tool(t *mcp.Tool, name string) (action.Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its schema: %w", err)
 	}
-	def, err := action.Define(name, t.Description, params)
+	def, err := action.Define(name, s.secrets.Redact(t.Description), params)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (t *tool) Run(ctx context.Context, args json.RawMessage, env action.Env) (a
 		return action.Result{}, t.failed(c, err)
 	}
 	text, left := textOf(said)
-	r := action.Result{Text: t.server.headers.Redact(text), Truncated: left > 0}
+	r := action.Result{Text: t.server.secrets.Redact(text), Truncated: left > 0}
 	r.OutBytes = int64(len(r.Text)) + left
 	if said.IsError {
 		mistake := action.Reject("%s", r.Text)
@@ -142,9 +142,9 @@ func (t *tool) Run(ctx context.Context, args json.RawMessage, env action.Env) (a
 func (t *tool) failed(c *connection, err error) error {
 	var said *jsonrpc.Error
 	if errors.As(err, &said) && said.Code == jsonrpc.CodeInvalidParams {
-		return &action.ToolError{Text: t.server.headers.Redact(said.Message)}
+		return &action.ToolError{Text: t.server.secrets.Redact(said.Message)}
 	}
-	return fmt.Errorf("MCP server %s: %s%s", t.server.cfg.Name, t.server.headers.Redact(err.Error()), c.said())
+	return fmt.Errorf("MCP server %s: %s%s", t.server.cfg.Name, t.server.secrets.Redact(err.Error()), c.said())
 }
 
 // textOf is a result as text: what is no text is marked in its place, and counted in bytes left out.

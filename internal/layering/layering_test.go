@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"action/sandbox/tree":                {"action/sandbox"},
 	"action/sandbox/output":              {"action/sandbox"},
 	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/rootfs":              {"action/sandbox", "action/sandbox/tree"},
 	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
 	"action/sandbox/session":             {"action/sandbox"},
 	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/ns"}, // it tests over back ends
