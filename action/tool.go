@@ -79,6 +79,7 @@ type Result struct {
 	OutBytes  int64          // bytes produced, where the tool kept only part of them; 0 = the length of Text
 	Truncated bool           // the tool kept only part of the output
 	Tier      string         // limit tier in force; "" where none applies
+	Rootfs    string         // digest of the root file system that was declared; "" = the host's, or none applies
 }
 
 // ToolError is a failure that the model can do something about: a wrong argument, a program that ended badly.

@@ -38,6 +38,7 @@ type Observation struct {
 	OutBytes  int64 // bytes the tool produced before cutting
 	Truncated bool
 	Tier      string // limit tier in force; "" where none applies
+	Rootfs    string // digest of the root file system that was declared; "" = none was
 	Fault     *Fault // set for ActionPanic and ActionHarness
 	// Told is the message that tells it to the model; nil = a tool message of Text.
 	Told *Message
@@ -55,4 +56,5 @@ type ActionRecord struct {
 	OutBytes  int64
 	Truncated bool
 	Tier      string
+	Rootfs    string
 }

@@ -157,7 +157,7 @@ func (r *Row) setActions(acts []episode.ActionRecord, fix *repairer) {
 		r.Actions[i] = Action{
 			Turn: a.Turn, CallID: fix.some(a.CallID), Name: fix.some(a.Name), Status: fix.some(a.Status),
 			ExitCode: clone(a.ExitCode), WallMS: millis(a.Wall), CPUMS: optMillis(a.CPU),
-			OutBytes: a.OutBytes, Truncated: a.Truncated, Tier: fix.some(a.Tier),
+			OutBytes: a.OutBytes, Truncated: a.Truncated, Tier: fix.some(a.Tier), Rootfs: fix.some(a.Rootfs),
 		}
 	}
 }

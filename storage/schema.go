@@ -146,6 +146,7 @@ type Action struct {
 	OutBytes  int64    `parquet:"out_bytes" json:"out_bytes"`
 	Truncated bool     `parquet:"truncated" json:"truncated"`
 	Tier      *string  `parquet:"tier,optional" json:"tier"`
+	Rootfs    *string  `parquet:"rootfs,optional" json:"rootfs"`
 }
 
 // Reward is one component of a verdict. A nil score is "no verdict", never zero.

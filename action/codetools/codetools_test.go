@@ -137,13 +137,13 @@ func TestToolsShareOneSandboxAnEpisode(t *testing.T) {
 
 // The calls of one reply run one after the other, in their order.
 func TestCallsOfOneReplyKeepTheirOrder(t *testing.T) {
-	b := newBench(t, Config{}, nil)
+	b := newBench(t, Config{Spec: sandbox.Spec{RootfsDigest: "digest"}}, nil)
 	e := anEpisode("e")
 	defer b.set.End(e)
 	obs := b.do(e, code("python", "import time; time.sleep(0.3); open('f', 'w').write('1')"), code("bash", "cat f"), file("f", "2"), code("read_file", "f"))
 	for i, want := range []string{"1\n", "1", "wrote 1 bytes to f", "2"} {
-		if obs[i].Text != want {
-			t.Errorf("call %d: %q, want %q", i, obs[i].Text, want)
+		if obs[i].Text != want || obs[i].Rootfs != "digest" {
+			t.Errorf("call %d: %q in %q, want %q", i, obs[i].Text, obs[i].Rootfs, want)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (t *interpreter) Run(ctx context.Context, args json.RawMessage, env action.
 
 // told is a call's result as the model sees it.
 func (t *interpreter) told(r session.Result) (action.Result, error) {
-	out := action.Result{OutBytes: r.Output.Total, CPU: &r.Usage.CPU, Tier: t.desk.tier()}
+	out := action.Result{OutBytes: r.Output.Total, CPU: &r.Usage.CPU, Tier: t.desk.tier(), Rootfs: t.desk.cfg.Spec.RootfsDigest}
 	out.Text, out.Truncated = joined(r.Output)
 	if r.Exit >= 0 {
 		code := int32(r.Exit)
@@ -165,7 +165,7 @@ func (t *readFile) Run(ctx context.Context, args json.RawMessage, env action.Env
 	if !utf8.Valid(f.Data) || strings.IndexByte(string(f.Data), 0) >= 0 {
 		return action.Result{}, action.Reject("%q has %d bytes and is no text in UTF-8", in.Path, len(f.Data))
 	}
-	return action.Result{Text: string(f.Data), Tier: t.desk.tier()}, nil
+	return action.Result{Text: string(f.Data), Tier: t.desk.tier(), Rootfs: t.desk.cfg.Spec.RootfsDigest}, nil
 }
 
 // writeFile is the tool write_file.
@@ -195,7 +195,7 @@ func (t *writeFile) Run(ctx context.Context, args json.RawMessage, env action.En
 	if err := room.box.Put(ctx, sandbox.File{Path: t.desk.below(in.Path), Data: []byte(in.Content)}); err != nil {
 		return action.Result{}, fileFault(in.Path, err)
 	}
-	return action.Result{Text: fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path), Tier: t.desk.tier()}, nil
+	return action.Result{Text: fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path), Tier: t.desk.tier(), Rootfs: t.desk.cfg.Spec.RootfsDigest}, nil
 }
 
 // below makes a path that programs would use one that is relative to the work folder.

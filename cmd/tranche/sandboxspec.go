@@ -14,17 +14,19 @@ import (
 
 // SandboxSpec is where the code tools of a run work. Zero fields take the defaults.
 type SandboxSpec struct {
-	Backend  string   `json:"backend,omitempty"` // ns or plain; "" = ns
-	Memory   Bytes    `json:"memory,omitempty"`  // of all processes and files of one sandbox
-	Pids     int      `json:"pids,omitempty"`
-	Disk     Bytes    `json:"disk,omitempty"`      // of the work folder, and as much again of /tmp
-	FileSize Bytes    `json:"file-size,omitempty"` // of one file
-	Net      bool     `json:"net,omitempty"`       // the host's network
-	Rootfs   string   `json:"rootfs,omitempty"`    // folder seen as /; "" = the host's /usr
-	Require  []string `json:"require,omitzero"`    // promises that must be enforced
-	Modules  []string `json:"modules,omitzero"`    // imported before the first python call
-	CPU      Span     `json:"cpu,omitempty"`       // of one call
-	Grace    Span     `json:"grace,omitempty"`     // for an interrupted call to end
+	Backend  string `json:"backend,omitempty"` // ns or plain; "" = ns
+	Memory   Bytes  `json:"memory,omitempty"`  // of all processes and files of one sandbox
+	Pids     int    `json:"pids,omitempty"`
+	Disk     Bytes  `json:"disk,omitempty"`      // of the work folder, and as much again of /tmp
+	FileSize Bytes  `json:"file-size,omitempty"` // of one file
+	Net      bool   `json:"net,omitempty"`       // the host's network
+	Rootfs   string `json:"rootfs,omitempty"`    // folder or tar file seen as /; "" = the host's /usr
+	// RootfsDigest is of what is in it. The run puts in what it found, and refuses another.
+	RootfsDigest string   `json:"rootfs-digest,omitempty"`
+	Require      []string `json:"require,omitzero"` // promises that must be enforced
+	Modules      []string `json:"modules,omitzero"` // imported before the first python call
+	CPU          Span     `json:"cpu,omitempty"`    // of one call
+	Grace        Span     `json:"grace,omitempty"`  // for an interrupted call to end
 
 	MaxMemory Bytes `json:"max-memory,omitempty"` // of all open sandboxes together
 	MaxRuns   int   `json:"max-runs,omitempty"`   // calls that run at once
@@ -60,6 +62,9 @@ func (s SandboxSpec) check(f *faults) {
 		if !slices.Contains(promises(), sandbox.Promise(name)) {
 			f.add("sandbox: require: expected some of %v, found %q", promises(), name)
 		}
+	}
+	if s.RootfsDigest != "" && s.Rootfs == "" {
+		f.add("sandbox: rootfs-digest: has no meaning without rootfs")
 	}
 	if s.Pids < 0 {
 		f.add("sandbox: pids: expected 1 or more, or 0 for the default, found %d", s.Pids)
@@ -108,6 +113,9 @@ func (s SandboxSpec) config(set *Settings) codetools.Config {
 func (s SandboxSpec) decides() SandboxSpec {
 	s.MaxMemory, s.MaxRuns = 0, 0
 	s.Rootfs = absolutePath(s.Rootfs) // as run.yaml has it
+	if s.RootfsDigest != "" {
+		s.Rootfs = "" // wherever it lies
+	}
 	return s
 }
 

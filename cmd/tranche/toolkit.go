@@ -10,6 +10,7 @@ import (
 	"tranche/action/codetools"
 	"tranche/action/mcptools"
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/rootfs"
 )
 
 // toolkit is the tools of one invocation that are made of settings: programs, web services, MCP servers, and those that run code.
@@ -18,7 +19,8 @@ type toolkit struct {
 	desk    *codetools.Desk // of the tools that run code
 	coding  []string        // their names, but for those that the user gave to tools of their own
 	servers []*mcptools.Server
-	offered []string // the run's tools, with those of a server in the place of its name
+	rootfs  rootfs.Tree // of the sandboxes, where one was declared
+	offered []string    // the run's tools, with those of a server in the place of its name
 }
 
 // openTools makes the tools of the settings and starts or reaches the MCP servers. Close them with closeTools, also after an error.
@@ -30,7 +32,7 @@ func (s *session) openTools(ctx context.Context) error {
 	for i, h := range s.set.HTTPTool {
 		s.kit.add(f, fmt.Sprintf("http-tool[%d] (%s)", i, h.Name), func() (action.Tool, error) { return action.NewHTTP(h.config()) })
 	}
-	f.at("sandbox", s.addCodeTools())
+	f.at("sandbox", errors.Join(s.prepareRootfs(ctx), s.addCodeTools()))
 	var configs []mcptools.Config
 	for i, m := range s.set.MCPServer {
 		cfg, err := m.config()
@@ -58,7 +60,9 @@ func (s *session) addCodeTools() (err error) {
 		}
 		return x, err
 	}
-	s.kit.desk, err = codetools.New(open, spec.config(&s.set))
+	cfg := spec.config(&s.set)
+	cfg.Spec.Rootfs, cfg.Spec.RootfsDigest = s.kit.rootfs.Dir, s.kit.rootfs.Digest
+	s.kit.desk, err = codetools.New(open, cfg)
 	if err != nil {
 		return err
 	}
