@@ -26,6 +26,7 @@ type box struct {
 	spec     sandbox.Spec
 	queue    time.Duration // told in the result of the first program
 	unlisted bool          // made by probe: it takes no room
+	once     sync.Once     // of Close: who comes second waits for the first
 
 	mu      sync.Mutex // guards what follows
 	running []*process // and those whose leftovers still hold a lane
@@ -75,6 +76,9 @@ func (b *box) ended(p *process) {
 // Put writes files.
 func (b *box) Put(ctx context.Context, files ...sandbox.File) error {
 	for _, f := range files {
+		if err := tooLong(f.Path); err != nil {
+			return fmt.Errorf("put a file into a sandbox: %w", err)
+		}
 		if int64(len(f.Data)) > b.spec.Limits.FileSize {
 			return fmt.Errorf("put a file into a sandbox: %w", &sandbox.TooLargeError{Path: f.Path, Size: int64(len(f.Data)), Limit: b.spec.Limits.FileSize})
 		}
@@ -89,6 +93,14 @@ func (b *box) Put(ctx context.Context, files ...sandbox.File) error {
 		return fmt.Errorf("put files into a sandbox: %w", err)
 	}
 	return nil
+}
+
+// tooLong refuses a path that no kernel takes, before it travels to the init and back.
+func tooLong(path string) error {
+	if len(path) < pathBytes {
+		return nil
+	}
+	return &sandbox.PathError{Path: path, Why: fmt.Sprintf("the path has %d bytes, expected less than %d", len(path), pathBytes)}
 }
 
 // filled makes a file in memory that holds something.
@@ -110,7 +122,12 @@ func filled(name string, data []byte) (*os.File, error) {
 
 // Get reads a file.
 func (b *box) Get(ctx context.Context, path string, limit int64) (sandbox.File, error) {
-	data, r, err := b.fetch(ctx, &request{Op: opGet, Path: path, Limit: limit}, limit)
+	err := tooLong(path)
+	var data []byte
+	var r reply
+	if err == nil {
+		data, r, err = b.fetch(ctx, &request{Op: opGet, Path: path, Limit: limit}, limit)
+	}
 	if err != nil {
 		return sandbox.File{}, fmt.Errorf("get a file from a sandbox: %w", err)
 	}
@@ -175,15 +192,26 @@ func (b *box) Reset(ctx context.Context) error {
 
 // replace ends the slot, for a cause, and takes another.
 func (b *box) replace(ctx context.Context, cause error) error {
+	b.mu.Lock()
 	old := b.slot
-	old.dirty = cause
+	b.mu.Unlock()
+	old.spoil(cause)
 	old.kill()
 	b.letGo()
-	fresh, err := b.exec.take(ctx, b.spec)
+	ctx, leave, err := b.exec.enter(ctx)
 	if err != nil {
 		return errors.Join(cause, err)
 	}
+	defer leave()
+	fresh, err := b.exec.take(ctx, b.spec)
+	if err != nil {
+		return errors.Join(cause, b.exec.orClosed(err))
+	}
 	b.mu.Lock()
+	if b.closed { // Close has ended the old one, and knows of no other
+		b.mu.Unlock()
+		return errors.Join(errBoxClosed, b.exec.discard(fresh))
+	}
 	b.slot = fresh
 	b.mu.Unlock()
 	return b.exec.discard(old)
@@ -221,28 +249,30 @@ func (b *box) Restore(ctx context.Context, s *sandbox.Snapshot) error {
 
 func (b *box) ask(ctx context.Context, req *request, fds ...*os.File) (reply, error) {
 	b.mu.Lock()
-	closed := b.closed
+	closed, s := b.closed, b.slot
 	b.mu.Unlock()
 	if closed {
 		return reply{}, errBoxClosed
 	}
-	return b.slot.ask(ctx, req, fds...)
+	return s.ask(ctx, req, fds...)
 }
 
 // Close gives the slot back, as it was, or ends it.
-func (b *box) Close() error {
+func (b *box) Close() (err error) {
+	b.once.Do(func() { err = b.shut() })
+	return err
+}
+
+func (b *box) shut() error {
 	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil
-	}
 	b.closed = true
-	b.mu.Unlock()
 	s := b.slot
-	if s.dirty == nil {
-		_, s.dirty = s.ask(context.Background(), &request{Op: opReset})
+	b.mu.Unlock()
+	if s.spoiled() == nil {
+		_, err := s.ask(context.Background(), &request{Op: opReset})
+		s.spoil(err)
 	}
-	if s.dirty != nil {
+	if s.spoiled() != nil {
 		s.kill()
 	}
 	b.letGo()

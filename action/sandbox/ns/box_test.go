@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func TestFilesGoInAndOut(t *testing.T) {
 		{"large", second(b.Get(ctx, "a/b.py", 3)), &large},
 		{"put up", b.Put(ctx, sandbox.File{Path: "../x"}), &escape},
 		{"put through a link", b.Put(ctx, sandbox.File{Path: "link/x"}), &escape},
+		{"a long path", second(b.Get(ctx, strings.Repeat("a", 17_000), mib)), &path},
+		{"a long way up", second(b.Get(ctx, strings.Repeat("../", 2800)+"x", mib)), &path},
+		{"put by a long path", b.Put(ctx, sandbox.File{Path: strings.Repeat("a", 17_000)}), &path},
 		{"put a large one", b.Put(ctx, sandbox.File{Path: "x", Data: make([]byte, 9*mib)}), &large},
 	} {
 		if !errors.As(c.err, c.as) {
@@ -358,6 +362,45 @@ func TestRequireFailsClosed(t *testing.T) {
 	if _, err := e.Open(t.Context(), sandbox.Spec{Require: []sandbox.Promise{"gravity"}}); err == nil {
 		t.Error("a promise that nobody knows is held")
 	}
+}
+
+// TestOpenAndCloseAtOnce closes an executor while sandboxes are opened and closed: nothing panics, and nothing of them is left.
+func TestOpenAndCloseAtOnce(t *testing.T) {
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	opened := make(chan sandbox.Sandbox, 8)
+	for range cap(opened) {
+		all.Go(func() {
+			b, err := e.Open(t.Context(), spec())
+			if err != nil {
+				if !errors.Is(err, errClosed) {
+					t.Error(err)
+				}
+				return
+			}
+			opened <- b
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	first := <-opened
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-first.(*box).slot.dead:
+	default:
+		t.Error("the executor is closed, and a slot goes on")
+	}
+	all.Wait()
+	if _, err := e.Open(t.Context(), spec()); !errors.Is(err, errClosed) {
+		t.Errorf("open after Close: %v", err)
+	}
+	e.starter.do(func() { t.Error("a job after the end") })
 }
 
 func TestOpenWaitsForRoom(t *testing.T) {

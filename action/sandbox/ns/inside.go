@@ -192,6 +192,7 @@ func readFile(fd int) ([]byte, error) {
 }
 
 func (in *inside) reply(r reply) {
+	r.clip()
 	b := encode(&r)
 	in.send.Lock()
 	defer in.send.Unlock()

@@ -54,7 +54,7 @@ type process struct {
 
 // start prepares what a program needs and asks the init for it.
 func (b *box) start(cmd sandbox.Cmd) (*process, error) {
-	p := &process{box: b, slot: b.slot, cmd: cmd, begin: time.Now(), stop: make(chan sandbox.Status, 8), done: make(chan struct{})}
+	p := &process{box: b, cmd: cmd, begin: time.Now(), stop: make(chan sandbox.Status, 8), done: make(chan struct{})}
 	if hasZero(cmd.Args) || hasZero(cmd.Env) || strings.Contains(cmd.Dir, "\x00") {
 		return p.refused()
 	}
@@ -63,6 +63,7 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 	if b.closed {
 		return nil, errBoxClosed
 	}
+	p.slot = b.slot
 	p.lane, p.alone = b.freeLane(), len(b.running) == 0
 	p.queue, b.queue = b.queue, 0
 	lane, laneFDs, err := p.slot.lane(p.lane)
@@ -318,7 +319,7 @@ func (p *process) heard(r reply) bool {
 // lost is the end of a run that nothing is known of.
 func (p *process) lost(err error) {
 	p.err = err
-	p.slot.dirty = err
+	p.slot.spoil(err)
 	p.silence()
 }
 

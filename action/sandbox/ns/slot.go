@@ -28,7 +28,6 @@ type slot struct {
 	patience time.Duration
 	runs     int // programs so far
 	lanes    map[int]string
-	dirty    error // why it cannot be used again
 
 	process *os.Process
 	said    *os.File // what the init wrote before it died
@@ -39,6 +38,22 @@ type slot struct {
 	mu      sync.Mutex // guards what follows
 	next    uint64
 	waiting map[uint64]chan reply
+	dirty   error // why it cannot be used again
+}
+
+// spoil notes why a slot cannot be used again; nil says nothing. The first cause counts.
+func (s *slot) spoil(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dirty == nil {
+		s.dirty = err
+	}
+}
+
+func (s *slot) spoiled() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dirty
 }
 
 // silentError says that the init of a slot is dead or does not answer.
@@ -49,34 +64,45 @@ func (e *silentError) Error() string { return "the sandbox's init " + e.what }
 // starter starts the inits of all slots, on a thread of its own: the kernel ends a child whose parent's thread ends, and threads of
 // others come and go.
 type starter struct {
-	jobs chan func()
-	done chan struct{}
+	jobs    chan func()
+	stopped chan struct{} // closed by stop
+	done    chan struct{} // closed by the thread
 }
 
 func newStarter() *starter {
-	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
+	s := &starter{jobs: make(chan func()), stopped: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		runtime.LockOSThread()
 		defer close(s.done)
-		for job := range s.jobs {
-			job()
+		for {
+			select {
+			case job := <-s.jobs:
+				job()
+			case <-s.stopped:
+				return
+			}
 		}
 	}()
 	return s
 }
 
-// do runs a job on the thread.
-func (s *starter) do(job func()) {
+// do runs a job on the thread. It reports whether there still was one.
+func (s *starter) do(job func()) bool {
 	done := make(chan struct{})
-	s.jobs <- func() {
+	select {
+	case s.jobs <- func() {
 		defer close(done)
 		job()
+	}:
+		<-done
+		return true
+	case <-s.stopped:
+		return false
 	}
-	<-done
 }
 
 func (s *starter) stop() {
-	close(s.jobs)
+	close(s.stopped)
 	<-s.done
 }
 
@@ -161,6 +187,7 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 			attributes.UseCgroupFD, attributes.CgroupFD = true, fileFD(home)
 		}
 	}
+	err = errClosed
 	st.do(func() {
 		s.process, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{
 			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: attributes,
@@ -185,7 +212,7 @@ func memoryFile(name string) (*os.File, error) {
 // listen passes replies on until the init is gone, then waits for it.
 func (s *slot) listen() {
 	defer close(s.dead)
-	buf := make([]byte, 16<<10)
+	buf := make([]byte, replyBytes)
 	for {
 		n, err := s.sock.Read(buf)
 		if err != nil || n == 0 {

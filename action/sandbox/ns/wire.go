@@ -103,6 +103,12 @@ const (
 	mostFDs     = 8
 )
 
+// A reply is always one datagram. What a program decides in it, paths and the words of errors, is cut so that it fits.
+const (
+	replyBytes = 16 << 10
+	pathBytes  = 4096 // PATH_MAX
+)
+
 // message is what goes over the socket.
 type message interface{ fields(c *codec) }
 
@@ -225,6 +231,15 @@ type reply struct {
 	Size  int64
 	Limit int64
 	Mode  uint64
+}
+
+// clip cuts what would make a reply too long for who reads it.
+func (r *reply) clip() {
+	for _, s := range []*string{&r.Text, &r.Path} {
+		if len(*s) > pathBytes {
+			*s = (*s)[:pathBytes]
+		}
+	}
 }
 
 func (r *reply) fields(c *codec) {
