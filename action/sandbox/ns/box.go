@@ -30,6 +30,7 @@ type box struct {
 
 	mu      sync.Mutex // guards what follows
 	running []*process // and those whose leftovers still hold a lane
+	used    bool       // a program has run since the last reset
 	closed  bool
 }
 
@@ -160,8 +161,12 @@ func (b *box) fetch(ctx context.Context, req *request, limit int64) ([]byte, rep
 	return data, r, err
 }
 
-// mostBytes bounds a snapshot: both folders full, and what a tar stream adds to their files.
-func (b *box) mostBytes() int64 { return 4*b.spec.Limits.Disk + 1<<20 }
+// mostBytes bounds a snapshot: both folders full, and what a tar stream adds to their files. Sparse files could be more than that, and
+// all of it is held in memory outside of every budget.
+func (b *box) mostBytes() int64 {
+	const each = 1024 // a header, and what fills up the last block
+	return 2*b.spec.Limits.Disk + 2*each*mostFiles(b.spec.Limits.Disk) + 1<<16
+}
 
 // Snapshot copies the file tree.
 func (b *box) Snapshot(ctx context.Context) (*sandbox.Snapshot, error) {
@@ -228,7 +233,7 @@ func (b *box) letGo() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.running = nil
+	b.running, b.used = nil, false
 }
 
 // Restore makes the file tree that of a snapshot.

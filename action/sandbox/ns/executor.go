@@ -236,13 +236,15 @@ func (e *Executor) giveBack(s *slot) error {
 	return e.discard(out)
 }
 
-// discard ends a slot; its number may be used again.
+// discard ends a slot. Its number may be used again, unless something of it is left.
 func (e *Executor) discard(s *slot) error {
-	err := s.destroy()
+	if err := s.destroy(); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.numbers = append(e.numbers, s.number)
-	return err
+	return nil
 }
 
 func (e *Executor) number() int {
@@ -261,7 +263,7 @@ func (e *Executor) number() int {
 func (e *Executor) build(ctx context.Context, spec sandbox.Spec, t *tier) (*slot, error) {
 	s := &slot{
 		class: class(spec), number: e.number(), guest: -1, limits: spec.Limits, patience: e.config.Patience,
-		lanes: map[int]string{}, dead: make(chan struct{}), waiting: map[uint64]chan reply{},
+		lanes: map[int]string{}, dead: make(chan struct{}), stuck: make(chan struct{}), waiting: map[uint64]chan reply{},
 	}
 	err := e.prepare(ctx, s, spec, t)
 	if err != nil {

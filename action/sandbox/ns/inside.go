@@ -5,6 +5,7 @@ package ns
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -26,6 +27,8 @@ func Init() {
 	if len(os.Args) != 1 || os.Args[0] != initName || os.Getpid() != 1 {
 		return
 	}
+	// What the host holds open without close-on-exec is none of ours.
+	must("close_range", unix.CloseRange(socketFD+1, math.MaxUint32, 0))
 	hide()
 	done := make(chan struct{})
 	onOtherThread(func() {
@@ -84,6 +87,7 @@ type inside struct {
 	lanes  map[string][]int // descriptors of control groups, by name
 	lane   string           // where the thread of serve is
 	send   sync.Mutex       // guards writes to the socket
+	ends   sync.Mutex       // held while a program begins, and while what one has left is killed; taken before mu
 	mu     sync.Mutex       // guards what follows
 	gone   *sync.Cond       // childless has become true
 	runs   map[int]*program // by process id
@@ -277,7 +281,7 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
-	in.filter = filter(r.shmStays || s.Memory > 0)
+	in.filter = filter(refusals{systemV: r.shmStays || s.Memory > 0, memoryFiles: s.Memory > 0})
 	in.startThreads()
 	if !s.OwnIdentity {
 		in.setup.Processes += threads()

@@ -76,8 +76,11 @@ func (e *launchError) missing() bool {
 	return e.step == atExec || e.step == atDir || e.step == atClone && (e.errno == unix.EAGAIN || e.errno == unix.ENOMEM)
 }
 
-// fork starts the program. What is reaped meanwhile waits for the lock, so that no end comes before its beginning.
+// fork starts the program. What is reaped meanwhile waits for the lock, so that no end comes before its beginning; and none begins
+// while what another has left is killed, which could be all there is.
 func (in *inside) fork(l *launch, p *program) (at int64, err error) {
+	in.ends.Lock()
+	defer in.ends.Unlock()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	at = monotonic()
@@ -260,6 +263,8 @@ func wait(options int) (pid int, ws unix.WaitStatus, ru unix.Rusage, err error) 
 
 // ended accounts for a process that was reaped. Where it was a program, its run ends: the rest of it is killed first.
 func (in *inside) ended(pid int, ws unix.WaitStatus, ru unix.Rusage) {
+	in.ends.Lock()
+	defer in.ends.Unlock()
 	in.mu.Lock()
 	p := in.runs[pid]
 	in.account(p, &ru)

@@ -129,7 +129,7 @@ func (e *Executor) promise(tried []error) {
 	}
 	help := "; run as root, or in a group that is delegated: systemd-run --user --scope -p Delegate=yes"
 	e.can.Promises[sandbox.PromiseMemory] = sandbox.BestEffort
-	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together: " + why + help
+	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together, and files in memory (memfd_create, System V) are refused: " + why + help
 	e.can.Promises[sandbox.PromiseCPU] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseCPU] = "the time of children that nobody waits for is seen only while they run: " + why + help
 }

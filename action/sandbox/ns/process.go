@@ -37,7 +37,7 @@ type process struct {
 	queue     time.Duration // of the sandbox, told once
 	cpuBefore time.Duration // of its lane, before it
 	before    events
-	alone     bool         // nothing else ran in the sandbox when it began
+	alone     atomic.Bool  // nothing else ran in the sandbox since it began
 	written   atomic.Int64 // bytes over both streams
 	started   atomic.Int64 // CLOCK_MONOTONIC ns; 0 = not yet
 
@@ -64,7 +64,8 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 		return nil, errBoxClosed
 	}
 	p.slot = b.slot
-	p.lane, p.alone = b.freeLane(), len(b.running) == 0
+	p.lane = b.freeLane()
+	p.alone.Store(len(b.running) == 0)
 	p.queue, b.queue = b.queue, 0
 	lane, laneFDs, err := p.slot.lane(p.lane)
 	defer closeAll(laneFDs)
@@ -90,6 +91,10 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 		return nil, err
 	}
 	p.slot.runs++
+	b.used = true
+	for _, q := range b.running {
+		q.alone.Store(false)
+	}
 	b.running = append(b.running, p)
 	go p.watch()
 	return p, nil
@@ -115,7 +120,7 @@ func (p *process) refused() (*process, error) {
 func (p *process) measure() (err error) {
 	g := p.slot.group
 	if g == nil {
-		if p.cmd.CPU > 0 && !p.alone {
+		if p.box.used { // else nothing was, since the reset
 			p.cpuBefore, err = p.slotUsage()
 		}
 		return err
@@ -123,7 +128,7 @@ func (p *process) measure() (err error) {
 	if p.before, err = g.events(); err != nil {
 		return err
 	}
-	if p.alone {
+	if p.alone.Load() {
 		g.clearPeak()
 	}
 	p.cpuBefore, err = g.cpu(p.lane)
@@ -273,6 +278,9 @@ func (p *process) watch() {
 		case <-p.slot.dead:
 			p.lost(p.slot.lost(errors.New("has died")))
 			return
+		case <-p.slot.stuck:
+			p.lost(p.slot.lost(errStuck))
+			return
 		}
 	}
 }
@@ -335,17 +343,30 @@ func (p *process) finish() {
 			p.lost(err)
 			return
 		}
-		p.usage.OOMKills, p.usage.RefusedForks = now.oomKills-p.before.oomKills, now.refusedForks-p.before.refusedForks
+		p.usage.OOMKills, p.usage.RefusedForks = p.own(now)
 		if used, err := g.cpu(p.lane); err == nil {
 			p.usage.CPU = max(p.usage.CPU, used-p.cpuBefore)
 		}
-		if p.alone {
+		if p.alone.Load() {
 			p.usage.PeakMemory = max(p.usage.PeakMemory, g.peak())
 		}
 	}
 	p.facts.oomKills, p.facts.refusedForks = p.usage.OOMKills, max(p.usage.RefusedForks, p.facts.refusedForks)
 	p.facts.cpuLimit, p.facts.cpu = p.cmd.CPU, p.usage.CPU
 	p.usage.RefusedForks = p.facts.refusedForks
+}
+
+// own are those events since the program's start that were its own. Groups count for all that run in a slot: where something else ran
+// too, the only kill that is known to be this program's is the one that ended it.
+func (p *process) own(now events) (oomKills, refusedForks int) {
+	oomKills, refusedForks = now.oomKills-p.before.oomKills, now.refusedForks-p.before.refusedForks
+	if p.alone.Load() {
+		return oomKills, refusedForks
+	}
+	if killed := p.facts.wait.Signaled() && p.facts.wait.Signal() == unix.SIGKILL && len(p.facts.stopped) == 0; killed {
+		return min(oomKills, 1), 0
+	}
+	return 0, 0
 }
 
 // cpuUsed is the time that the program and its children used so far.
@@ -380,7 +401,7 @@ func (p *process) Usage() sandbox.Usage {
 	if used, err := p.cpuUsed(); err == nil {
 		u.CPU = used
 	}
-	if g := p.slot.group; g != nil {
+	if g := p.slot.group; g != nil && p.alone.Load() {
 		u.PeakMemory = g.peak()
 		if now, err := g.events(); err == nil {
 			u.OOMKills, u.RefusedForks = now.oomKills-p.before.oomKills, now.refusedForks-p.before.refusedForks

@@ -34,6 +34,8 @@ type slot struct {
 	sock    *os.File
 	raw     syscall.RawConn
 	dead    chan struct{} // closed when the init is gone and waited for
+	stuck   chan struct{} // closed when it was killed and did not go
+	killed  sync.Once
 
 	mu      sync.Mutex // guards what follows
 	next    uint64
@@ -318,6 +320,8 @@ func (s *slot) ask(ctx context.Context, req *request, fds ...*os.File) (reply, e
 		return r, r.err()
 	case <-s.dead:
 		return reply{}, s.lost(errors.New("has died"))
+	case <-s.stuck:
+		return reply{}, s.lost(errStuck)
 	case <-ctx.Done():
 		s.kill() // what it is doing cannot be stopped otherwise
 		return reply{}, ctx.Err()
@@ -370,20 +374,33 @@ func (s *slot) lost(err error) error {
 	return said
 }
 
-// kill ends the init, and with it everything in the slot.
-func (s *slot) kill() { _ = s.process.Kill() } // an error: it has ended
+// kill ends the init, and with it everything in the slot. A process that the kernel holds in a call of its own does not end: what
+// waits for it does not wait for ever.
+func (s *slot) kill() {
+	s.killed.Do(func() {
+		_ = s.process.Kill() // an error: it has ended
+		time.AfterFunc(s.patienceFor(opReset), func() { close(s.stuck) })
+	})
+}
 
-// destroy ends the slot and waits until nothing of it is left.
+var errStuck = errors.New("was killed, and has not ended: the kernel holds one of its processes")
+
+// destroy ends the slot and waits until nothing of it is left, or gives up.
 func (s *slot) destroy() error {
+	var err error
 	if s.process != nil {
 		s.kill()
-		<-s.dead
+		select {
+		case <-s.dead:
+		case <-s.stuck:
+			err = s.lost(errStuck)
+		}
 	}
 	closeAll([]*os.File{s.sock, s.said})
 	if s.group != nil {
-		return s.group.remove()
+		err = errors.Join(err, s.group.remove())
 	}
-	return nil
+	return err
 }
 
 // alive reports that the init is there.
