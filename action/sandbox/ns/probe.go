@@ -12,7 +12,8 @@ import (
 	"tranche/action/sandbox"
 )
 
-// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running a program.
+// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot. That the slot
+// could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
 func (e *Executor) probe() {
 	e.can = sandbox.Capabilities{Backend: backend, Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
 	if os.Geteuid() == 0 {
