@@ -169,7 +169,11 @@ func TestEveryRecordedResponse(t *testing.T) {
 		case current.Status != 200:
 			checkRecordedFault(t, current, err)
 		case err != nil:
-			if faultOf(t, err).Class != episode.ClassBadRequest || !strings.Contains(body, `"error"`) {
+			want := episode.ClassBadRequest
+			if strings.Contains(body, "failed_generation") {
+				want = episode.ClassToolUse
+			}
+			if faultOf(t, err).Class != want || !strings.Contains(body, `"error"`) {
 				t.Errorf("%s: %v", current.ID, err)
 			}
 			inBand++
@@ -321,7 +325,10 @@ func checkRecordedFault(t *testing.T, rec record, err error) {
 			t.Errorf("%s: limit %d, want 4096", rec.ID, f.Limit)
 		}
 	}
-	if f.Class != want || f.Retry != (rec.Status == 429) {
+	if strings.Contains(string(rec.Body), "failed_generation") {
+		want = episode.ClassToolUse
+	}
+	if f.Class != want || f.Retry != (rec.Status == 429 || want == episode.ClassToolUse) {
 		t.Errorf("%s: class %s retry %v, want %s: %v", rec.ID, f.Class, f.Retry, want, err)
 	}
 	if len(f.Cause.Error()) < 30 || strings.Contains(f.Cause.Error(), `{"`) {

@@ -316,6 +316,16 @@ func TestRunIDDependsOnResultKeysAlone(t *testing.T) {
 			v.Set(reflect.ValueOf([]RewardSpec{{Kind: "exact"}}))
 		case Object:
 			v.Set(reflect.ValueOf(Object{"a": []byte("1")}))
+		case CommandTools:
+			v.Set(reflect.ValueOf(CommandTools{{Name: "x"}}))
+		case HTTPTools:
+			v.Set(reflect.ValueOf(HTTPTools{{Name: "x"}}))
+		case MCPServers:
+			v.Set(reflect.ValueOf(MCPServers{{Name: "x"}}))
+		case Calls:
+			v.Set(reflect.ValueOf(Calls{Format: "fenced"}))
+		case SandboxSpec:
+			v.Set(reflect.ValueOf(SandboxSpec{Net: true}))
 		default:
 			t.Fatalf("%s: the test does not know the type %s", k.name, v.Type())
 		}

@@ -25,6 +25,7 @@ func gsm8kArgs(t *testing.T, addr, out string, more ...string) []string {
 	return append([]string{
 		"run", data(t, "tasks-gsm8k", "test.first660.jsonl"), "-c", root("examples", "gsm8k", "run.yaml"),
 		"--endpoint", "http://" + addr + "/v1", "--model", "sim", "-n", gsm8kSamples, "-o", out, "--progress", "none", "--json",
+		"--probe", "quick", // the whole of it generates, and the engine's counters are held against the rows
 	}, more...)
 }
 
