@@ -289,7 +289,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 	w := newWatch(ctx, l)
 	defer w.stop()
 
-	f := &failure{}
+	f := &failure{sent: out.body}
 	var connected atomic.Bool // the transport may call the hook after RoundTrip gave up
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
 	req, err := e.newRequest(httptrace.WithClientTrace(w.ctx, trace), http.MethodPost, cmp.Or(out.to, e.address.api+out.route), out.body)

@@ -19,7 +19,7 @@ var _ episode.Extender = (*Endpoint)(nil)
 
 // Extend goes on with an answer from its token ids. See episode.Extender.
 func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.Reply, attempt int, maxTokens int) (*episode.Reply, error) {
-	whole, more, err := e.extend(ctx, c, soFar, requestID(c, attempt, 0), maxTokens)
+	whole, more, err := e.extend(ctx, c, soFar, &sendings{call: c, attempt: attempt}, maxTokens)
 	if err == nil && whole.Finish == episode.FinishAbort {
 		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassAborted, Retry: true, Partial: more.Message.Sendable().Text(), Wasted: len(more.SampledIDs), Raw: more.Raw,
 			Cause: fmt.Errorf("the server ended the answer with finish_reason %q", more.RawEnd)})
@@ -28,10 +28,10 @@ func (e *Endpoint) Extend(ctx context.Context, c *episode.Call, soFar *episode.R
 }
 
 // extend is one request that goes on with an answer; it may bring a part of the rest and end with an abort. more is what came by itself.
-func (e *Endpoint) extend(ctx context.Context, c *episode.Call, soFar *episode.Reply, id string, maxTokens int) (whole, more *episode.Reply, err error) {
+func (e *Endpoint) extend(ctx context.Context, c *episode.Call, soFar *episode.Reply, ids *sendings, maxTokens int) (whole, more *episode.Reply, err error) {
 	prompt := slices.Concat(soFar.PromptIDs, soFar.SampledIDs)
 	began := time.Now()
-	a, err := e.send(ctx, e.extendingWay(), &idCall{call: c, prompt: prompt, id: id, limit: maxTokens})
+	a, err := e.send(ctx, e.extendingWay(), &idCall{call: c, prompt: prompt, limit: maxTokens}, ids)
 	if errors.Is(err, errNoWay) {
 		return nil, nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassNotFound, Cause: err})
 	}
@@ -109,7 +109,7 @@ func (e *Endpoint) goOn(ctx context.Context, c *episode.Call, r *episode.Reply, 
 			r.Finish = episode.FinishLength
 			return r, nil
 		}
-		whole, _, err := e.extend(ctx, c, r, ids.next(), max(0, left))
+		whole, _, err := e.extend(ctx, c, r, ids, max(0, left))
 		if err != nil {
 			return nil, part(episode.AsFault(episode.StageModel, err))
 		}

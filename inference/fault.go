@@ -41,6 +41,7 @@ type failure struct {
 
 	wordings []Wording // how this server says that a prompt is too long, as far as it has said so
 	limit    int       // its context limit, tokens; 0 = not known
+	sent     []byte    // the request's body; nil = not known
 }
 
 // Why an attempt was ended from this side; they come out as the context's cause.

@@ -43,7 +43,7 @@ func (e *Endpoint) generateIDs(ctx context.Context, c *episode.Call, maxTokens i
 		prompt, ready, err := e.plan(ctx, c, w)
 		var a *answer
 		if err == nil {
-			a, err = e.send(ctx, w, &idCall{call: c, prompt: prompt, ready: ready, id: ids.next(), limit: maxTokens})
+			a, err = e.send(ctx, w, &idCall{call: c, prompt: prompt, ready: ready, limit: maxTokens}, ids)
 		}
 		var r *episode.Reply
 		if err == nil {
@@ -62,21 +62,27 @@ func (e *Endpoint) generateIDs(ctx context.Context, c *episode.Call, maxTokens i
 	return nil, errNoWay
 }
 
-// send makes the request of a way.
-func (e *Endpoint) send(ctx context.Context, w way, i *idCall) (*answer, error) {
-	out, err := e.sendingBy(w, i)
-	if err != nil {
-		return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
+// send makes the request of a way. One that is refused for its priority is made again without, as in chat.
+func (e *Endpoint) send(ctx context.Context, w way, i *idCall, ids *sendings) (*answer, error) {
+	for {
+		d := e.dialect.Load()
+		i.id = ids.next()
+		out, err := e.sendingBy(w, i)
+		if err != nil {
+			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest, Cause: fmt.Errorf("the request was not sent: %w", err)})
+		}
+		a, _, f := e.attempt(ctx, out, e.cfg.limits(len(i.prompt), i.limit))
+		switch {
+		case f == nil:
+			return a, nil
+		case refusedField(f.status, f.body, out.body) == fieldPriority && e.learn(d, f, out.body, i.call.Sampling.Extra):
+			continue
+		case w != wayCompletions && w != waySGLangChat && routeMissing(f):
+			e.lose(string(w), fmt.Sprintf("HTTP %d: %s", f.status, clip(readRefusal(f.body).Message, 120)))
+			return nil, errNoWay
+		}
+		return nil, e.failed(*f)
 	}
-	a, _, f := e.attempt(ctx, out, e.cfg.limits(len(i.prompt), i.limit))
-	if f == nil {
-		return a, nil
-	}
-	if w != wayCompletions && w != waySGLangChat && routeMissing(f) {
-		e.lose(string(w), fmt.Sprintf("HTTP %d: %s", f.status, clip(readRefusal(f.body).Message, 120)))
-		return nil, errNoWay
-	}
-	return nil, e.failed(*f)
 }
 
 // routeMissing tells "there is no such route here" from "there is no such model", which has the same status.

@@ -67,19 +67,22 @@ func compile(patterns ...string) []*regexp.Regexp {
 	return out
 }
 
-// overflow reports whether a refusal is about the context length: by the words that this server used for it before, else by those known of others,
-// else by numbers that fit nothing else.
+// overflow reports whether a refusal is about the context length: by the words known of servers, whose numbers are known to mean what they say, else by
+// those that this server used for it before, else by numbers that fit nothing else.
 func (f failure) overflow(status int, said openai.APIError) (limit, prompt int, ok bool) {
 	if !canBeOverflow(status) {
 		return 0, 0, false
 	}
-	if limit, prompt, ok = wordedAs(f.wordings, status, said); !ok {
-		limit, prompt, ok = overflow(said, f.body)
+	if limit, prompt, ok = overflow(said, f.body); ok {
+		return limit, prompt, true
 	}
-	if !ok && numbersTell(said.Message, f.limit) {
+	if limit, prompt, ok = wordedAs(f.wordings, status, said); ok {
+		return limit, prompt, true
+	}
+	if numbersTell(said.Message, f.limit, f.sent) {
 		return f.limit, 0, true
 	}
-	return limit, prompt, ok
+	return 0, 0, false
 }
 
 // overflow reports whether a refusal is about the context length by the words known of servers, with the limit and the length of our prompt in tokens

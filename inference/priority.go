@@ -39,12 +39,16 @@ func (p priorities) rank(priority int) (any, bool) {
 	return 0.5 + x/(2*(1+max(x, -x))), true
 }
 
-// priority is that of a call as it is sent; false = it is not.
-func (e *Endpoint) priority(c *episode.Call) (any, bool) {
-	if e.dialect.Load().drops(fieldPriority) {
+// of is the priority of a call as it is sent; false = it is not.
+func (p priorities) of(c *episode.Call, d dialect) (any, bool) {
+	if d.drops(fieldPriority) {
 		return nil, false
 	}
-	return e.facts.order.rank(c.Sampling.Priority)
+	return p.rank(c.Sampling.Priority)
+}
+
+func (e *Endpoint) priority(c *episode.Call) (any, bool) {
+	return e.facts.order.of(c, *e.dialect.Load())
 }
 
 // PriorityUnsent says why priorities are not sent to this server, "" = they are.

@@ -117,6 +117,35 @@ func TestPriorityGoesWithTokenIDs(t *testing.T) {
 	}
 }
 
+// A server that refuses the priority of a call that goes as token ids gets it without, at once and from then on, as in chat.
+func TestARefusedPriorityIsLeftOutWithTokenIDs(t *testing.T) {
+	routes := sglang()
+	delete(routes, "GET /server_info")
+	answer := routes["POST /generate"]
+	var seen []string
+	routes["POST /generate"] = func(r *mock.Request, w *mock.Reply) {
+		seen = append(seen, r.ID+" "+string(r.Field("priority")))
+		if r.Field("priority") != nil {
+			w.JSON(503, `{"object":"error","message":"Using priority is disabled for this server. Please send a new request without a priority.","code":503}`)
+			return
+		}
+		answer(r, w)
+	}
+	e := open(t, mock.New(t, mock.Config{Routes: routes}), nil)
+	one := call("x")
+	one.Sampling.Priority = 4
+	for attempt := range 2 {
+		a, err := e.send(t.Context(), waySGLang, &idCall{call: one, prompt: []int32{300}, limit: 4}, &sendings{call: one, attempt: attempt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.clear(a)
+	}
+	if got, want := strings.Join(seen, ", "), "ep/0/0 4, ep/0/0.1 , ep/0/1 "; got != want {
+		t.Errorf("sent %q, want %q", got, want)
+	}
+}
+
 // An engine that serves by priority does so in the order meant, whichever its direction is: what is more urgent is answered first.
 func TestPriorityIsObeyed(t *testing.T) {
 	for _, speaks := range []enginesim.Speaks{enginesim.SpeaksVLLM, enginesim.SpeaksSGLang} {

@@ -76,7 +76,7 @@ func (e *Endpoint) Capabilities() Capabilities {
 }
 
 // Probe tries what only trying shows and returns the whole record, which Capabilities then returns too. Together with Open it
-// sends at most MostCalls requests, which make under 20 tokens. A question that gets no answer in time leaves its facts as they were;
+// sends at most MostCalls requests, which make under 20 tokens. A question that gets no answer leaves its facts as they were and does not count as asked;
 // only ctx's own end and faulty options are errors. One caller at a time; calls may run meanwhile.
 func (e *Endpoint) Probe(ctx context.Context, o ProbeOptions) (Capabilities, error) {
 	if err := o.Validate(); err != nil {
@@ -109,7 +109,7 @@ func (p *prober) try(ctx context.Context, o ProbeOptions) error {
 		return fmt.Errorf("probe %s: %w", p.e.cfg.Name, context.Cause(ctx))
 	}
 	for _, q := range o.Ask {
-		if !slices.Contains(p.caps.Asked, q) {
+		if !slices.Contains(p.caps.Asked, q) && !slices.Contains(p.missed, q) {
 			p.caps.Asked = append(slices.Clone(p.caps.Asked), q)
 		}
 	}
@@ -134,8 +134,9 @@ type finds struct {
 	prompted bool    // the prompt was computed once
 	usages   [2]bool // some answer held token counts; some held cached tokens
 
-	refusals []string // of requests that were not too long
-	gap      float64  // between the logprobs of the two likeliest first tokens at temperature 0; 0 = not told
+	refusals []string   // of requests that were not too long
+	missed   []Question // some request of them had no answer: they are to be asked again
+	gap      float64    // between the logprobs of the two likeliest first tokens at temperature 0; 0 = not told
 }
 
 // askAll goes through the rounds. Each needs what the one before found; on a server that makes one token a second and one
@@ -145,38 +146,38 @@ func (p *prober) askAll(ctx context.Context, want []Question) {
 	ids := wants(AskTokens) || wants(AskLists) || wants(AskOverflow) || wants(AskRetention)
 	var first, second, third []asking
 	if ids {
-		first = append(first, p.tokenizeCalls()...)
+		first = append(first, about(p.tokenizeCalls(), AskTokens)...)
 	}
 	if wants(AskRetention) && slices.Contains(p.caps.Metrics.Value, "prefix hits") {
-		first = append(first, asking{http.MethodGet, p.e.at("/metrics"), nil, func(s said) { p.before = s }})
+		first = append(first, asking{method: http.MethodGet, to: p.e.at("/metrics"), read: func(s said) { p.before = s }})
 	}
-	if wants(AskChat) || wants(AskTokens) {
-		first = append(first, p.chatCall(chat{own: true, samples: 2}))
+	if wants(AskChat) || wants(AskTokens) || wants(AskOverflow) && !p.caps.TokenIDsIn.Sure() { // a prompt over the limit is not sent before one within it was answered
+		first = append(first, about([]asking{p.chatCall(chat{own: true, samples: 2})}, AskChat)...)
 	}
 	p.round(ctx, first...)
 
 	p.choosePrompt()
 	if p.takesIDs() && ids {
-		second = append(second, p.completionCall())
+		second = append(second, about([]asking{p.completionCall()}, AskTokens, AskRetention)...)
 	}
 	if p.again != nil {
-		second = append(second, p.chatCall(*p.again))
+		second = append(second, about([]asking{p.chatCall(*p.again)}, AskChat)...)
 	}
 	if wants(AskTokens) {
-		second = append(second, p.tokenCalls()...)
+		second = append(second, about(p.tokenCalls(), AskTokens)...)
 	}
 	p.round(ctx, second...)
 
 	if wants(AskOverflow) { // first: of a server that nobody knows one call may be left
-		third = append(third, p.overflowCalls()...)
+		third = append(third, about(p.overflowCalls(), AskOverflow)...)
 	}
 	if wants(AskLists) || wants(AskRetention) {
-		third = append(third, p.againCalls(wants(AskLists), wants(AskRetention))...)
+		third = append(third, about(p.againCalls(wants(AskLists), wants(AskRetention)), AskLists, AskRetention)...)
 	}
 	p.round(ctx, third...)
 
 	if wants(AskRetention) && !p.caps.PrefixRetained.Sure() && p.before.ok() && p.prompted {
-		p.round(ctx, asking{http.MethodGet, p.e.at("/metrics"), nil, p.readHits})
+		p.round(ctx, asking{method: http.MethodGet, to: p.e.at("/metrics"), read: p.readHits})
 	}
 	p.concludeUsage()
 	if wants(AskTokens) {
@@ -245,7 +246,7 @@ func (e *Endpoint) Adopt(earlier Capabilities) bool {
 }
 
 // Recheck asks again what Open asked, for a server that was away: it may have come back as another. Where it did, what was proved
-// is forgotten and asked again. It returns what changed. What calls depend on (kind, model, capacity) stays as Open found it; a run that is
+// is forgotten and asked again; one that tells no version is the same by its kind, model and context. It returns what changed. What calls depend on (kind, model, capacity) stays as Open found it; a run that is
 // to use the new figures is opened anew. One caller at a time; calls may run meanwhile.
 func (e *Endpoint) Recheck(ctx context.Context, o ProbeOptions) ([]Change, error) {
 	was := e.Capabilities()
@@ -254,7 +255,7 @@ func (e *Endpoint) Recheck(ctx context.Context, o ProbeOptions) ([]Change, error
 		return nil, err
 	}
 	now := p.caps
-	if now.SameServer(was) && now.Version.Known() {
+	if now.SameServer(was) {
 		return nil, nil
 	}
 	e.forget()

@@ -315,6 +315,43 @@ func TestProbeKnowsOtherServers(t *testing.T) {
 	}
 }
 
+// Of a long context no long prompt is sent where a max_tokens over the limit is an overflow too, and none at all where it is very long.
+func TestProbeSendsNoHugePrompt(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner string
+		says  mock.Handler
+		want  fact
+	}{
+		"vLLM":       {"vllm", fixed(400, `{"error":{"message":"max_tokens=262145 cannot be greater than max_model_len=262144. Please request fewer output tokens.","type":"BadRequestError","param":"max_tokens","code":400}}`), fact{"HTTP 400, recognised, names the limit 262144", Proved, "max_tokens over the limit"}},
+		"takes it":   {"vllm", fixed(200, `{`+chatChoices(1, `"message":{"content":"a"}`)+`}}`), fact{"", Unknown, "was not refused"}},
+		"not ready":  {"vllm", fixed(503, `{"error":{"message":"loading"}}`), fact{"", Unknown, "loading"}},
+		"who knows?": {"acme", nil, fact{"", Unknown, "too long to try"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			routes := vllm(true)
+			routes["GET /v1/models"] = fixed(200, `{"data":[{"id":"q","owned_by":"`+c.owner+`","max_model_len":262144}]}`)
+			if c.owner == "acme" {
+				delete(routes, "GET /metrics")
+			}
+			chat := routes["POST /v1/chat/completions"]
+			routes["POST /v1/chat/completions"] = func(r *mock.Request, w *mock.Reply) {
+				if string(r.Field("max_tokens")) == "262145" {
+					c.says(r, w)
+					return
+				}
+				chat(r, w)
+			}
+			s := mock.New(t, mock.Config{Routes: routes})
+			checkFacts(t, probed(t, open(t, s, nil), ProbeOptions{}), map[string]fact{"overflow": c.want})
+			for _, r := range s.Requests() {
+				if len(r.Body) > 10_000 {
+					t.Errorf("%s %s of %d bytes", r.Method, r.Path, len(r.Body))
+				}
+			}
+		})
+	}
+}
+
 func TestProbeDoesNotGenerateWhereItCosts(t *testing.T) {
 	for paid, want := range map[bool]map[string]fact{
 		false: {"n": {"yes", Claimed, ""}},
@@ -359,7 +396,7 @@ func TestProbeAsksLittle(t *testing.T) {
 					t.Errorf("%s is proved by %q", r.Key, r.From)
 				}
 			}
-			if len(c.Asked) != len(AllQuestions()) {
+			if len(c.Asked) != len(AllQuestions()) && !strings.HasPrefix(name, "random") { // of those some say that they are not ready
 				t.Errorf("asked %v", c.Asked)
 			}
 		})
@@ -418,6 +455,9 @@ func TestProbeSurvivesHanging(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("took %v", took)
 	}
+	if want := []Question{AskLists, AskOverflow, AskRetention}; !slices.Equal(c.Asked, want) {
+		t.Errorf("asked %v, want %v: the others had no answer", c.Asked, want)
+	}
 
 	for r := range routes {
 		if strings.HasPrefix(r, "POST") {
@@ -426,7 +466,11 @@ func TestProbeSurvivesHanging(t *testing.T) {
 	}
 	e = open(t, mock.New(t, mock.Config{Routes: routes}), nil)
 	began = time.Now()
-	checkFacts(t, probed(t, e, ProbeOptions{CallTimeout: time.Minute, Timeout: 300 * time.Millisecond}), map[string]fact{"n": {"yes", Claimed, "usual"}, "overflow": {"", Unknown, ""}})
+	c = probed(t, e, ProbeOptions{CallTimeout: time.Minute, Timeout: 300 * time.Millisecond})
+	checkFacts(t, c, map[string]fact{"n": {"yes", Claimed, "usual"}, "overflow": {"", Unknown, ""}})
+	if len(c.Asked) > 0 {
+		t.Errorf("asked %v of a server that answered nothing", c.Asked)
+	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("took %v", took)
 	}
@@ -501,7 +545,7 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("capacity %+v", e.Capacity())
 	}
 	checkFacts(t, probed(t, e, ProbeOptions{}), map[string]fact{
-		"token-ids-in": {"no", Set, "config"}, "priority": {"high-first", Set, "config"}, "context-tokens": {"4000", Set, "config"}, "generate": {"none", Set, "config"}, "n": {"yes", Proved, ""}})
+		"overflow": {"", Unknown, "the configuration's"}, "token-ids-in": {"no", Set, "config"}, "priority": {"high-first", Set, "config"}, "context-tokens": {"4000", Set, "config"}, "generate": {"none", Set, "config"}, "n": {"yes", Proved, ""}})
 	c := call("x")
 	c.Sampling.TokenIDs = true
 	if body, err := e.Render(c, 8); err != nil || strings.Contains(string(body), "return_token_ids") {
@@ -584,6 +628,55 @@ func TestRecheckAsksAgainAfterANewVersion(t *testing.T) {
 		t.Errorf("%d requests", len(s2.Requests()))
 	}
 	checkFacts(t, e.Capabilities(), map[string]fact{"generate": {"none", Proved, "HTTP 403"}, "list-prompts": {"yes", Claimed, ""}})
+}
+
+// A server that tells no version and is otherwise as it was is the same server: nothing that was proved or learned of it is void.
+func TestRecheckKeepsWhatIsKnownOfAServerWithoutVersion(t *testing.T) {
+	routes := vllm(true)
+	delete(routes, "GET /version")
+	s := mock.New(t, mock.Config{Routes: routes})
+	e := open(t, s, nil)
+	probed(t, e, ProbeOptions{Ask: []Question{AskTokens, AskOverflow}})
+	before, words := len(s.Requests()), e.wordings.Load()
+	if changes, err := e.Recheck(t.Context(), ProbeOptions{}); err != nil || len(changes) != 0 {
+		t.Fatalf("%v %v", changes, err)
+	}
+	if n := len(s.Requests()) - before; n != 3 {
+		t.Errorf("%d requests to a server that is as it was, want the 3 of Open", n)
+	}
+	if words == nil || e.wordings.Load() != words {
+		t.Error("what was learned of its refusals is gone")
+	}
+	checkFacts(t, e.Capabilities(), map[string]fact{"generate": {"/inference/v1/generate", Proved, ""}, "version": {"", Unknown, ""}})
+}
+
+// A server that was not ready when it was asked is asked again by the next that takes over the record, also where it takes no token ids.
+func TestProbeAsksAgainWhatHadNoAnswer(t *testing.T) {
+	ready := false
+	s := mock.New(t, mock.Config{
+		Chat: func(r *mock.Request, w *mock.Reply) {
+			switch {
+			case !ready:
+				w.JSON(503, `{"error":{"message":"loading"}}`)
+			case strings.Count(string(r.Body), "one ") > 64:
+				w.JSON(400, `{"error":{"message":"maximum context length is 64 tokens"}}`)
+			default:
+				mock.Text("ok").Send(r, w)
+			}
+		},
+		Routes: map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"q","owned_by":"acme","max_model_len":64}]}`)},
+	})
+	record := probed(t, open(t, s, nil), ProbeOptions{})
+	if want := []Question{AskTokens, AskLists, AskRetention}; !slices.Equal(record.Asked, want) {
+		t.Errorf("asked %v, want %v", record.Asked, want)
+	}
+	ready = true
+	later := open(t, s, nil)
+	if !later.Adopt(record) {
+		t.Fatal("the record is not taken to be this server's")
+	}
+	c := probed(t, later, ProbeOptions{Ask: []Question{AskOverflow}})
+	checkFacts(t, c, map[string]fact{"overflow": {"HTTP 400, recognised, names the limit 64", Proved, "96 words"}})
 }
 
 // FuzzProbeAnswers gives every reader of the probe an answer of any status and content.

@@ -104,7 +104,6 @@ func (p *prober) readChatRefusal(s said, form chat) {
 		p.lacks(s, &c.Logprobs, &c.N, &c.ChatTokenIDs, &c.ChatPromptIDs, &c.WeightVersion, &c.UnknownFields)
 		return
 	}
-	p.refusals = append(p.refusals, readRefusal(s.body).Message)
 	body := strings.ToLower(string(s.body))
 	named := func(field string) bool { return strings.Contains(body, field) }
 	switch said := readRefusal(s.body); {

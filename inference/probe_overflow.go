@@ -10,8 +10,12 @@ import (
 	"tranche/episode"
 )
 
-// mostOverflow is the longest context that is tried: its prompt makes a request of 2 MiB.
-const mostOverflow = 1 << 20
+const (
+	// mostOverflow is the longest context that is tried with a prompt, of 4 to 5 bytes a token: two thirds of a MiB.
+	mostOverflow = 1 << 17
+	// shortOverflow is the longest that is, of servers which are known to refuse a max_tokens over the limit as an overflow too.
+	shortOverflow = 1 << 14
+)
 
 // overflowCalls send more than the context holds: where token ids are taken one token more, else a text that must be more. A server that takes it makes one token.
 func (p *prober) overflowCalls() []asking {
@@ -23,16 +27,57 @@ func (p *prober) overflowCalls() []asking {
 	case limit <= 0:
 		c.Overflow.wonder("not asked: the context limit is not known")
 		return nil
+	case c.ContextTokens.Proof == Set:
+		c.Overflow.wonder("not asked: the context limit is the configuration's, and the server's may be higher")
+		return nil
+	case limit > shortOverflow && p.refusesTokens():
+		return []asking{p.manyTokens(limit)}
 	case limit > mostOverflow:
 		c.Overflow.wonder("not asked: the context is too long to try")
 		return nil
 	case c.TokenIDsIn.Sure():
-		return []asking{p.longIDs(limit)}
+		return overlong(p.longIDs(limit))
 	case p.samples == 0:
 		c.Overflow.wonder("not asked: no prompt within the limit was answered")
+		if slices.Contains(p.missed, AskChat) {
+			p.missed = append(p.missed, AskOverflow)
+		}
 		return nil
 	}
-	return []asking{p.longText(limit)}
+	return overlong(p.longText(limit))
+}
+
+// refusesTokens reports whether the server's kind refuses a request for more tokens than its context has, before it makes any.
+func (p *prober) refusesTokens() bool {
+	return p.kind() == KindVLLM || p.kind() == KindSim || p.kind() == KindSGLang
+}
+
+// manyTokens asks for more tokens than the context has, which is an overflow as much as a long prompt is, and none is sent. A server that makes tokens all the
+// same stops at the first letters.
+func (p *prober) manyTokens(limit int) asking {
+	text := "Count: one two three"
+	a := p.post("/v1/chat/completions", map[string]any{
+		"model": p.caps.Model.Value, "messages": []episode.Message{{Role: episode.RoleUser, Content: &text}}, p.limitField(): limit + 1, "stop": []string{" ", "e", "a", "\n"},
+	}, p.readManyTokens)
+	a.long = true
+	return a
+}
+
+func (p *prober) readManyTokens(s said) {
+	f := &p.caps.Overflow
+	switch o := p.learnOverflow(s, 0); {
+	case s.err == nil && canBeOverflow(s.status) && o.Recognised:
+		f.prove(o, s.label+" with max_tokens over the limit")
+	case s.ok():
+		f.wonder(s.label + ": max_tokens over the limit was not refused, and the context is too long to try with a prompt")
+	default:
+		p.lacks(s, f)
+	}
+}
+
+func overlong(a asking) []asking {
+	a.long = true
+	return []asking{a}
 }
 
 func (p *prober) longIDs(limit int) asking {
@@ -73,14 +118,14 @@ func (p *prober) readOverflow(s said, sent int, with string) {
 }
 
 // learnOverflow reads the refusal of a prompt over the limit. That it is for its length is known of the request; the words are learned where
-// they name one of its numbers, or speak of a length and were no other request's refusal.
+// they name one of its numbers, or say that something is too much, and were no other request's refusal.
 func (p *prober) learnOverflow(s said, sent int) Overflow {
 	said := readRefusal(s.body)
 	o := Overflow{Status: s.status, Says: clip(said.Message, 200)}
 	o.Limit, o.Prompt, o.Recognised = overflow(said, s.body)
 	limit := p.caps.ContextTokens.Value
 	w := wordingOf(s.status, said, cmp.Or(o.Limit, limit), cmp.Or(o.Prompt, sent))
-	own := (w.Limit > 0 || w.Prompt > 0 || ofLength(said.Message)) && !slices.Contains(p.refusals, said.Message)
+	own := (w.Limit > 0 || w.Prompt > 0 || ofExcess(said.Message)) && !slices.Contains(p.refusals, said.Message)
 	if !o.Recognised && !own {
 		return o
 	}

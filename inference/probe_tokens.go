@@ -38,7 +38,7 @@ func (p *prober) post(route string, fields map[string]any, read func(said)) aski
 			}
 		}
 	}
-	return asking{http.MethodPost, p.e.at(route), bodyOf(fields), read}
+	return asking{method: http.MethodPost, to: p.e.at(route), body: bodyOf(fields), read: read}
 }
 
 // tokenizeCalls ask for the ids of a prompt. llama-server renders and tokenises on two routes, which are asked at once.

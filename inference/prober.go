@@ -40,6 +40,16 @@ type asking struct {
 	method, to string
 	body       []byte
 	read       func(said)
+	of         []Question // that are not asked while it has no answer
+	long       bool       // its prompt is over the limit on purpose
+}
+
+// about says whose questions these requests are.
+func about(list []asking, of ...Question) []asking {
+	for i := range list {
+		list[i].of = of
+	}
+	return list
 }
 
 // round sends these requests at once, as far as there are calls left, the first ones first.
@@ -58,13 +68,21 @@ func (p *prober) round(ctx context.Context, list ...asking) {
 	p.caps.Taken = time.Now()
 	for i, a := range list {
 		answers[i].body = p.e.redact(answers[i].body)
+		if !answers[i].came() {
+			p.missed = append(p.missed, a.of...)
+		}
+		if !a.long && answers[i].refused() { // before any is read: the words of an overflow are held against all of them
+			p.refusals = append(p.refusals, readRefusal(answers[i].body).Message)
+		}
+	}
+	for i, a := range list {
 		a.read(answers[i])
 	}
 }
 
 // get asks one GET route.
 func (p *prober) get(ctx context.Context, to string) (answer said) {
-	p.round(ctx, asking{http.MethodGet, to, nil, func(s said) { answer = s }})
+	p.round(ctx, asking{method: http.MethodGet, to: to, read: func(s said) { answer = s }})
 	return answer
 }
 
@@ -73,7 +91,7 @@ func (p *prober) getAll(ctx context.Context, routes ...string) {
 	var list []asking
 	for _, r := range routes {
 		if _, asked := p.got[r]; !asked {
-			list = append(list, asking{http.MethodGet, p.e.at(r), nil, func(s said) { p.got[r] = s }})
+			list = append(list, asking{method: http.MethodGet, to: p.e.at(r), read: func(s said) { p.got[r] = s }})
 		}
 	}
 	p.round(ctx, list...)
@@ -118,12 +136,20 @@ func (s said) answers() bool {
 	return s.err == nil && s.status < 500 && s.status != http.StatusTooManyRequests && s.status != http.StatusRequestTimeout
 }
 
+// came reports whether the question need not be sent again: the server took it up, or failed at it by itself, or it was one too many.
+func (s said) came() bool {
+	switch {
+	case s.err != nil:
+		return errors.Is(s.err, errNoCalls)
+	case s.status == http.StatusInternalServerError || s.status == http.StatusNotImplemented:
+		return true // what this request did to it
+	}
+	return s.answers()
+}
+
 // lacks notes that an answer does not show these. What servers of the kind usually do is then no longer taken of this one; of one that did not
 // come to answer it is.
 func (p *prober) lacks(s said, facts ...factual) {
-	if s.refused() {
-		p.refusals = append(p.refusals, readRefusal(s.body).Message)
-	}
 	for _, f := range facts {
 		if why := s.label + ": " + s.why(); s.answers() {
 			f.doubt(why)

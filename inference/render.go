@@ -51,7 +51,7 @@ func render(c *episode.Call, maxTokens int, cfg Config, f facts, d dialect) ([]b
 		b.add(maxKey, maxTokens)
 	}
 	addSampling(b, &c.Sampling)
-	if v, ok := f.order.rank(c.Sampling.Priority); ok && !d.drops(fieldPriority) {
+	if v, ok := f.order.of(c, d); ok {
 		b.add(fieldPriority, v)
 	}
 	for _, o := range ownFields(f.kind, wantStream(cfg, f.kind, c), &c.Sampling) {

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,15 +98,17 @@ func wordingOf(status int, said openai.APIError, limit, prompt int) Wording {
 	w := Wording{Status: status, Type: said.Type, Code: codeText(said)}
 	var numbers []int
 	w.Pattern, numbers = pattern(said.Message)
-	for i, n := range numbers {
-		switch {
-		case w.Limit == 0 && limit > 0 && n == limit:
-			w.Limit = i + 1
-		case w.Prompt == 0 && prompt > 0 && n == prompt:
-			w.Prompt = i + 1
-		}
-	}
+	w.Limit, w.Prompt = placeOf(numbers, limit), placeOf(numbers, prompt)
 	return w
+}
+
+// placeOf is where a number stands, from 1; 0 = it is not there, or stands in two places: the other one may mean anything, such as a max_tokens as large.
+func placeOf(numbers []int, n int) int {
+	at := slices.Index(numbers, n)
+	if n <= 0 || at < 0 || slices.Contains(numbers[at+1:], n) {
+		return 0
+	}
+	return at + 1
 }
 
 func codeText(said openai.APIError) string {
@@ -143,20 +146,44 @@ func numberAt(numbers []int, at int) int {
 // lengthWords are what a message about a length speaks of.
 var lengthWords = [...]string{"token", "context", "length", "prompt", "input", "sequence", "position", "window", "long", "large", "size"}
 
+// excessWords are what messages say of what is too much. That it is an input, a prompt or tokens says any refusal of one.
+var excessWords = [...]string{"long", "large", "exceed", "maximum", "too many", "too much"}
+
 // ofLength reports whether a message speaks of a length.
-func ofLength(message string) bool {
+func ofLength(message string) bool { return speaksOf(message, lengthWords[:]) }
+
+// ofExcess reports whether a message says that something is too much.
+func ofExcess(message string) bool { return speaksOf(message, excessWords[:]) }
+
+func speaksOf(message string, words []string) bool {
 	lower := strings.ToLower(message)
-	return slices.ContainsFunc(lengthWords[:], func(w string) bool { return strings.Contains(lower, w) })
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
 }
 
-// numbersTell reports whether a message that nobody knows names the context limit and a greater number, and speaks of a length: max_tokens is always sent
-// below the limit, so nothing else about a request is greater.
-func numbersTell(message string, limit int) bool {
-	if limit <= 0 || !ofLength(message) {
+// numbersTell reports whether a message that nobody knows names the context limit and a greater number, and speaks of a length, of a request that can be
+// over the limit: a token takes a byte at least, so a short one is refused for something else, such as a token id beyond a vocabulary that is as large.
+func numbersTell(message string, limit int, sent []byte) bool {
+	if limit <= 0 || !ofLength(message) || len(sent)+tokensWanted(sent) < limit {
 		return false
 	}
 	_, numbers := pattern(message)
 	return slices.Contains(numbers, limit) && slices.ContainsFunc(numbers, func(n int) bool { return n > limit })
+}
+
+// tokensWanted is how many tokens a request wants at most, on whatever route; 0 = it does not say.
+func tokensWanted(body []byte) int {
+	type names struct {
+		Chat       int `json:"max_tokens"`
+		Completion int `json:"max_completion_tokens"`
+		SGLang     int `json:"max_new_tokens"`
+		Llama      int `json:"n_predict"`
+	}
+	var o struct {
+		names
+		Params names `json:"sampling_params"`
+	}
+	_ = json.Unmarshal(body, &o) // what is no number says nothing
+	return max(o.Chat, o.Completion, o.Llama, o.Params.Chat, o.Params.SGLang)
 }
 
 // judged is the fault of a failure at this endpoint. A refusal for the length of its prompt teaches how this server words that.
@@ -202,6 +229,7 @@ func (e *Endpoint) worded(f Fact[Overflow]) Fact[Overflow] {
 		return f
 	}
 	f.Value.Wordings = *list
+	f.Value.Recognised = f.Value.Recognised || canBeOverflow(f.Value.Status) // by these, if not by what the probe was told
 	if !f.Sure() {
 		last := (*list)[len(*list)-1]
 		f.prove(Overflow{Status: last.Status, Recognised: true, Says: clip(last.Pattern, 200), Wordings: *list}, "what a call was refused with")

@@ -67,6 +67,18 @@ func positional(says func(length int) (status int, body string)) map[string]mock
 	return routes
 }
 
+// unlisted refuses lists of prompts with what says would say.
+func unlisted(next mock.Handler, says func(int) (int, string)) mock.Handler {
+	return func(r *mock.Request, w *mock.Reply) {
+		var list [][]int32
+		if json.Unmarshal(r.Field("prompt"), &list) == nil {
+			w.JSON(says(0))
+			return
+		}
+		next(r, w)
+	}
+}
+
 // The probe goes over the limit once, on purpose: whatever it is told then, it knows again with other numbers. Where the words do not tell an overflow from any other
 // fault, nothing is learned.
 func TestProbeLearnsWordsThatNobodyKnows(t *testing.T) {
@@ -84,12 +96,17 @@ func TestProbeLearnsWordsThatNobodyKnows(t *testing.T) {
 		"no number":        {flat("the input is too large for this deployment", func(int) []any { return nil }), 0, 0},
 		"status 413":       {func(int) (int, string) { return 413, `{"detail":"payload of the sequence is too long"}` }, 0, 0},
 		"nothing about it": {flat("computer says no", func(int) []any { return nil }), -1, -1},
-		"its 400 for all":  {func(int) (int, string) { return 400, `{"error":{"message":"invalid input"}}` }, -1, -1},
+		"its 400 for all":  {func(int) (int, string) { return 400, `{"error":{"message":"too long or otherwise invalid"}}` }, -1, -1},
+		"its 400 for some": {func(int) (int, string) { return 400, `{"error":{"message":"input too long or otherwise invalid"}}` }, -1, -1},
+		"no excess":        {flat("invalid input", func(int) []any { return nil }), -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			routes := positional(c.says)
-			if c.limit < 0 { // its refusal of another request reads the same
-				routes["POST /v1/chat/completions"] = fixed(400, `{"error":{"message":"invalid input"}}`)
+			switch name { // its refusal of another request reads the same
+			case "its 400 for all":
+				routes["POST /v1/chat/completions"] = fixed(c.says(0))
+			case "its 400 for some": // of the same round
+				routes["POST /v1/completions"] = unlisted(routes["POST /v1/completions"], c.says)
 			}
 			s := mock.New(t, mock.Config{Routes: routes})
 			e := open(t, s, nil)
@@ -167,9 +184,10 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	routes := map[string]mock.Handler{"GET /v1/models": fixed(200, `{"data":[{"id":"q","owned_by":"acme","max_model_len":512}]}`)}
 	s := mock.New(t, mock.Config{Routes: routes})
 	e := open(t, s, nil)
+	prompt := "x"
 	ask := func(body string) *episode.Fault {
 		routes["POST /v1/chat/completions"] = fixed(400, body)
-		_, err := e.Generate(t.Context(), call("x"), 0, 8)
+		_, err := e.Generate(t.Context(), call(prompt), 0, 8)
 		return faultOf(t, err)
 	}
 	said := func(n, most int) string {
@@ -178,6 +196,10 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	if f := ask(said(600, 500)); f.Class != episode.ClassBadRequest {
 		t.Errorf("%s of words that nobody knows and another limit", f.Class)
 	}
+	if f := ask(`{"error":{"message":"token id 600 is beyond the vocabulary of 512"}}`); f.Class != episode.ClassBadRequest {
+		t.Errorf("%s of a request that is shorter than the limit", f.Class)
+	}
+	prompt = strings.Repeat("one ", 600)
 	if f := ask(said(600, 512)); f.Class != episode.ClassOverflow || f.Limit != 512 {
 		t.Errorf("%s, limit %d", f.Class, f.Limit)
 	}
@@ -199,6 +221,34 @@ func TestARefusalOfACallTeachesWords(t *testing.T) {
 	}
 }
 
+// Where the probe's refusal told nothing and a call's did, the record says that overflows are recognised.
+func TestACallTeachesWhatTheProbeWasNotTold(t *testing.T) {
+	routes := positional(func(int) (int, string) { return 400, `{"error":{"message":"computer says no"}}` })
+	e := open(t, mock.New(t, mock.Config{Routes: routes}), nil)
+	if o := probed(t, e, ProbeOptions{}).Overflow; o.Proof != Proved || o.Value.Recognised {
+		t.Fatalf("the probe says %+v", o)
+	}
+	routes["POST /v1/chat/completions"] = fixed(400, `{"error":{"message":"600 positions of input were given, 512 are there"}}`)
+	if _, err := e.Generate(t.Context(), call(strings.Repeat("one ", 600)), 0, 8); faultOf(t, err).Class != episode.ClassOverflow {
+		t.Fatal(err)
+	}
+	if o := e.Capabilities().Overflow.Value; !o.Recognised || len(o.Wordings) != 1 {
+		t.Errorf("the record says %+v", o)
+	}
+}
+
+// What a request wants counts where its prompt is short: the two together may be over the limit.
+func TestTokensWanted(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"messages":[],"max_tokens":64}`: 64, `{"max_completion_tokens":65}`: 65, `{"n_predict":66}`: 66, `{"sampling_params":{"max_new_tokens":67}}`: 67,
+		`{"sampling_params":{"max_tokens":68}}`: 68, `{"max_tokens":"many"}`: 0, `{}`: 0, ``: 0,
+	} {
+		if n := tokensWanted([]byte(body)); n != want {
+			t.Errorf("%s wants %d, want %d", body, n, want)
+		}
+	}
+}
+
 // Every recorded refusal for the length of a prompt is recognised, and by what is learned from it with other numbers too; no other recorded refusal is one.
 func TestRecordedOverflows(t *testing.T) {
 	known := 0
@@ -217,10 +267,13 @@ func TestRecordedOverflows(t *testing.T) {
 		}
 		known++
 		w := wordingOf(rec.Status, readRefusal([]byte(body)), f.Limit, f.Prompt)
-		other := strings.NewReplacer("4096", "2048", "894", "70001").Replace(body)
-		limit, _, ok := wordedAs([]Wording{w}, rec.Status, readRefusal([]byte(other)))
-		if !ok || f.Limit == 0 || limit != 2048 {
-			t.Errorf("%s: with other numbers %v, limit %d; learned %+v", rec.ID, ok, limit, w)
+		other := strings.NewReplacer("requested 4096", "requested 1000", "only 4096", "only 2048", "894", "70001").Replace(body)
+		if other == body || strings.Contains(other, "4096") {
+			t.Errorf("%s: its numbers are not where they were: %s", rec.ID, body)
+		}
+		again := classify(failure{reach: reachAnswer, status: rec.Status, body: []byte(other), wordings: []Wording{w}}, time.Time{})
+		if again.Class != episode.ClassOverflow || f.Limit != 4096 || again.Limit != 2048 {
+			t.Errorf("%s: with other numbers %s, limit %d; learned %+v", rec.ID, again.Class, again.Limit, w)
 		}
 	}
 	if known == 0 {
@@ -250,6 +303,42 @@ func TestKnownOverflowsAreLearned(t *testing.T) {
 		if limit, prompt, ok := wordedAs([]Wording{w}, 400, readRefusal(next.body)); !ok || limit != numbers[2] || prompt != numbers[3] {
 			t.Errorf("%s: learned %+v gives %v %d %d", message, w, ok, limit, prompt)
 		}
+	}
+}
+
+// What was learned of one refusal does not go before what is known of its words: the limit and a max_tokens as large stand in one message, numbers in no message.
+func TestWhatIsKnownGoesBeforeWhatWasLearned(t *testing.T) {
+	const (
+		vllm  = `{"error":{"message":"You passed 5000 input tokens and requested %d output tokens. However, the model's context length is only %d tokens.","code":400}}`
+		llama = `{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":%[2]d,"n_ctx":%[1]d}}`
+	)
+	for name, c := range map[string]struct {
+		first, then   string
+		limit, prompt int
+	}{
+		"max_tokens as large as the limit": {fmt.Sprintf(vllm, 4096, 4096), fmt.Sprintf(vllm, 1000, 4096), 4096, 5000},
+		"numbers in fields":                {fmt.Sprintf(llama, 512, 600), fmt.Sprintf(llama, 512, 700), 512, 700},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := c.first
+			e := open(t, mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) { w.JSON(400, body) }}), nil)
+			var f *episode.Fault
+			for _, body = range []string{c.first, c.then} {
+				_, err := e.Generate(t.Context(), call("x"), 0, 8)
+				f = faultOf(t, err)
+			}
+			if f.Class != episode.ClassOverflow || f.Limit != c.limit || f.Prompt != c.prompt {
+				t.Errorf("%s, limit %d, prompt %d, want %d and %d", f.Class, f.Limit, f.Prompt, c.limit, c.prompt)
+			}
+		})
+	}
+}
+
+// Where a number stands twice nobody knows which of the two it will be next time.
+func TestNoPlaceIsLearnedOfANumberThatStandsTwice(t *testing.T) {
+	w := wordingOf(400, readRefusal([]byte(`{"error":{"message":"4096 wanted, 5000 given, 4096 there"}}`)), 4096, 5000)
+	if w.Limit != 0 || w.Prompt != 2 {
+		t.Errorf("limit at %d, prompt at %d, want 0 and 2", w.Limit, w.Prompt)
 	}
 }
 

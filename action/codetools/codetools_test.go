@@ -18,6 +18,7 @@ import (
 	"tranche/action"
 	"tranche/action/sandbox"
 	"tranche/action/sandbox/plain"
+	"tranche/action/sandbox/session"
 	"tranche/episode"
 )
 
@@ -185,6 +186,7 @@ type balky struct {
 	opened     int
 	open, most int // now, and at once
 	fails      func(n int) bool
+	full       func(ctx context.Context, n int) // waits for room; nil = there is room
 }
 
 type counted struct {
@@ -196,6 +198,11 @@ func (x *balky) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, e
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.opened++
+	if n := x.opened; x.full != nil {
+		x.mu.Unlock()
+		x.full(ctx, n)
+		x.mu.Lock()
+	}
 	if x.fails != nil && x.fails(x.opened) {
 		return nil, errors.New("no slot could be built")
 	}
@@ -263,6 +270,107 @@ func TestRunTokenIsHeldOnlyByCalls(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A sandbox that waits for room holds up nobody who has one, and a call that needs no core waits for none.
+func TestWaitingForRoomHoldsNothing(t *testing.T) {
+	x := newBalky(t, nil)
+	room, asked := make(chan struct{}), make(chan struct{})
+	x.full = func(_ context.Context, n int) {
+		if n == 2 {
+			close(asked)
+			<-room
+		}
+	}
+	b := newBench(t, Config{Runs: 1}, func() (sandbox.Executor, error) { return x, nil })
+	one, two := anEpisode("one"), anEpisode("two")
+	defer b.set.End(one)
+	defer b.set.End(two)
+	b.do(one, code("bash", ":"))
+	second := make(chan episode.Observation, 1)
+	go func() { second <- b.do(two, code("bash", "echo 2"))[0] }()
+	<-asked
+	first := make(chan episode.Observation, 1)
+	go func() { first <- b.do(one, code("bash", "echo 1"))[0] }()
+	select {
+	case o := <-first:
+		if o.Text != "1\n" {
+			t.Errorf("%s %q", o.Status, o.Text)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("an open session had to wait for a sandbox that could not open")
+	}
+	close(room)
+	if o := <-second; o.Text != "2\n" {
+		t.Errorf("%s %q", o.Status, o.Text)
+	}
+}
+
+// What a call needs is there when its time begins.
+func TestCallFindsItsSessionBegun(t *testing.T) {
+	b := newBench(t, Config{Modules: []string{"json"}}, nil)
+	done, err := b.desk.wait(t.Context(), "e", session.Python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := b.desk.room("e").sessions[session.Python]; s == nil || !s.Open() {
+		t.Error("the session begins in the call")
+	}
+	if b.desk.runs.free != int64(b.desk.cfg.Runs)-1 {
+		t.Error("it has no core")
+	}
+	if err := b.desk.runs.take(t.Context(), b.desk.runs.free); err != nil {
+		t.Fatal(err)
+	}
+	file, err := b.desk.wait(t.Context(), "other", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.desk.runs.take(queued, 1) }()
+	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
+		b.desk.runs.mu.Lock()
+		waiting = len(b.desk.runs.waiting)
+		b.desk.runs.mu.Unlock()
+	}
+	soon, late := context.WithTimeout(t.Context(), 10*time.Second)
+	defer late()
+	another, err := b.desk.wait(soon, "third", "")
+	if err != nil {
+		t.Fatalf("reading a file waits for a core: %v", err)
+	}
+	cancel()
+	<-ended
+	for _, f := range []func(){done, file, another} {
+		f()
+	}
+	for _, e := range []string{"e", "other", "third"} {
+		if err := b.desk.end(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A session that cannot begin is the harness's fault in a fresh sandbox only: later the episode may have brought it about.
+func TestSessionThatDoesNotBegin(t *testing.T) {
+	b := newBench(t, Config{Modules: []string{"broken"}}, nil)
+	fresh, spoilt := anEpisode("fresh"), anEpisode("spoilt")
+	defer b.set.End(fresh)
+	defer b.set.End(spoilt)
+	if o := b.do(fresh, code("python", "1"))[0]; o.Status != episode.ActionHarness || !strings.Contains(o.Fault.Cause.Error(), "broken") {
+		t.Errorf("in a fresh sandbox: %s %q", o.Status, o.Text)
+	}
+	b.do(spoilt, file("broken.py", "import os; os.kill(os.getpid(), 9)"))
+	for range 2 {
+		if o := b.do(spoilt, code("python", "1"))[0]; o.Status != "error" || !strings.Contains(o.Text, "the python session could not begin") {
+			t.Errorf("after a call: %s %q %v", o.Status, o.Text, o.Fault)
+		}
+	}
+	b.do(spoilt, file("broken.py", "x = 1"))
+	if o := b.do(spoilt, code("python", "1"))[0]; o.Text != "1\n" {
+		t.Errorf("mended: %s %q", o.Status, o.Text)
+	}
 }
 
 // Case SB-o3, at the tools: a sandbox that does not open is the harness's failure, not the model's.

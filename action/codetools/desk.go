@@ -26,12 +26,15 @@ type Desk struct {
 
 // room is one episode's sandbox and sessions.
 type room struct {
+	episode  string
 	turn     chan struct{} // holds one token while a call of the episode goes on; guards what follows
 	holds    bool          // its share of the memory
 	box      sandbox.Sandbox
 	sessions map[session.Kind]*session.Session
+	touched  bool  // a call may have changed what is in the sandbox
+	unbegun  error // why the session of this call did not begin
 
-	over bool // the episode has ended; guarded by the desk's mu
+	over bool // the episode has ended, and whoever has the turn last clears it; guarded by the desk's mu
 }
 
 // New makes a Desk. open makes the back end; it is called once, at the first need, and Close closes what it made.
@@ -94,44 +97,74 @@ func (d *Desk) room(episode string) *room {
 	defer d.mu.Unlock()
 	r := d.rooms[episode]
 	if r == nil {
-		r = &room{turn: make(chan struct{}, 1), sessions: map[session.Kind]*session.Session{}}
+		r = &room{episode: episode, turn: make(chan struct{}, 1), sessions: map[session.Kind]*session.Session{}}
 		d.rooms[episode] = r
 	}
 	return r
 }
 
-// wait is the tools' Wait: for the episode's other calls, for its share of the memory, and for a run token where tokens is 1.
-func (d *Desk) wait(ctx context.Context, episode string, tokens int64) (done func(), err error) {
+// wait is the tools' Wait: for the episode's other calls and its share of the memory, then for what the call works in. A kind is that of the
+// session that the call needs, "" = none: it needs no run token then. Nothing that can take long is left to the call itself, whose time counts;
+// and no token is held while a sandbox waits for room, which those who have one may need tokens to give back.
+func (d *Desk) wait(ctx context.Context, episode string, kind session.Kind) (done func(), err error) {
 	r := d.room(episode)
 	select {
 	case r.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if !r.holds {
-		if err := d.memory.take(ctx, d.cfg.share()); err != nil {
-			<-r.turn
-			return nil, err
-		}
-		r.holds = true
+	err = errors.New("the episode has ended")
+	if !d.ended(r) {
+		err = d.prepare(ctx, r, kind)
 	}
-	if err := d.runs.take(ctx, tokens); err != nil {
-		<-r.turn
+	if err != nil {
+		d.leave(r)
 		return nil, err
 	}
 	return func() {
-		d.runs.give(tokens)
-		<-r.turn
-		d.late(r)
+		if kind != "" {
+			d.runs.give(1)
+		}
+		d.leave(r)
 	}, nil
+}
+
+// prepare has all of a room that a call needs, and a run token where it needs one; to be called in the room's turn.
+func (d *Desk) prepare(ctx context.Context, r *room, kind session.Kind) error {
+	if !r.holds {
+		if err := d.memory.take(ctx, d.cfg.share()); err != nil {
+			return err
+		}
+		r.holds = true
+	}
+	if err := d.openBox(ctx, r); err != nil || kind == "" {
+		return err
+	}
+	if err := d.runs.take(ctx, 1); err != nil {
+		return err
+	}
+	if err := d.begin(ctx, r, kind); err != nil {
+		d.runs.give(1)
+		return err
+	}
+	return nil
+}
+
+// leave ends a room's turn.
+func (d *Desk) leave(r *room) {
+	<-r.turn
+	d.late(r)
+}
+
+func (d *Desk) ended(r *room) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return r.over
 }
 
 // late clears a room whose episode ended while a call of it went on.
 func (d *Desk) late(r *room) {
-	d.mu.Lock()
-	over := r.over
-	d.mu.Unlock()
-	if !over {
+	if !d.ended(r) {
 		return
 	}
 	select {
@@ -142,54 +175,73 @@ func (d *Desk) late(r *room) {
 	}
 }
 
-// box returns the sandbox of a room, opened where it is not; to be called in the room's turn.
-func (d *Desk) box(ctx context.Context, r *room) (sandbox.Sandbox, error) {
+// openBox opens the sandbox of a room where it is not open.
+func (d *Desk) openBox(ctx context.Context, r *room) error {
 	if r.box != nil {
-		return r.box, nil
+		return nil
 	}
 	x, err := d.open()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	box, err := x.Open(ctx, d.cfg.Spec)
 	if err != nil {
-		return nil, fmt.Errorf("open the sandbox of the episode: %w", err)
+		return fmt.Errorf("open the sandbox of the episode: %w", err)
 	}
 	r.box = box
-	return box, nil
+	return nil
 }
 
-// session returns a session of a room, begun where it is not.
-func (d *Desk) session(ctx context.Context, r *room, kind session.Kind) (*session.Session, error) {
-	if s := r.sessions[kind]; s != nil {
-		return s, nil
+// startPatience is how long an interpreter may take until it takes calls, its modules imported, on a host that is busy.
+const startPatience = 2 * time.Minute
+
+// begin begins a session of a room where none is. What earlier calls of the episode may have caused is kept for the call to tell (unbegun);
+// an error is the executor's.
+func (d *Desk) begin(ctx context.Context, r *room, kind session.Kind) error {
+	r.unbegun = nil
+	s := r.sessions[kind]
+	if s == nil {
+		opt := session.Options{Kind: kind, Keep: d.cfg.Keep, Grace: d.cfg.Grace}
+		if kind == session.Python {
+			opt.Modules = d.cfg.Modules
+		}
+		var err error
+		if s, err = session.New(r.box, opt); err != nil {
+			return err
+		}
+		r.sessions[kind] = s
 	}
-	box, err := d.box(ctx, r)
-	if err != nil {
-		return nil, err
+	timed, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	err := s.Start(timed)
+	if ctx.Err() != nil || err == nil {
+		return err
 	}
-	opt := session.Options{Kind: kind, Keep: d.cfg.Keep, Grace: d.cfg.Grace}
-	if kind == session.Python {
-		opt.Modules = d.cfg.Modules
+	if !r.touched {
+		return fmt.Errorf("begin the %s session of the episode: %w", kind, err)
 	}
-	s, err := session.New(box, opt)
-	if err != nil {
-		return nil, err
+	var start *session.StartError
+	switch {
+	case errors.As(err, &start) && start.Status != sandbox.StatusNotFound:
+		r.unbegun = action.Reject("the %s session could not begin (%s): %s", kind, start.Status, start.Said)
+	case errors.Is(err, context.DeadlineExceeded):
+		r.unbegun = action.Reject("the %s session could not begin: it was not ready after %s", kind, startPatience)
+	default:
+		return err
 	}
-	r.sessions[kind] = s
-	return s, nil
+	return nil
 }
 
 // end lets go of what an episode has. Every tool is told of the end; the first to be told does it.
 func (d *Desk) end(ctx context.Context, episode string) error {
 	d.mu.Lock()
 	r := d.rooms[episode]
-	delete(d.rooms, episode)
-	if r != nil {
+	told := r == nil || r.over
+	if !told {
 		r.over = true
 	}
 	d.mu.Unlock()
-	if r == nil {
+	if told {
 		return nil
 	}
 	select {
@@ -202,7 +254,7 @@ func (d *Desk) end(ctx context.Context, episode string) error {
 	return err
 }
 
-// clear closes a room's sandbox and gives its memory back; to be called in the room's turn.
+// clear closes a room's sandbox, gives its memory back and forgets the room; to be called in the room's turn.
 func (d *Desk) clear(r *room) error {
 	var errs []error
 	for kind, s := range r.sessions {
@@ -217,6 +269,9 @@ func (d *Desk) clear(r *room) error {
 		r.holds = false
 		d.memory.give(d.cfg.share())
 	}
+	d.mu.Lock()
+	delete(d.rooms, r.episode)
+	d.mu.Unlock()
 	return errors.Join(errs...)
 }
 

@@ -58,31 +58,28 @@ func definition(name, what string, args ...string) json.RawMessage {
 }
 
 func (t *interpreter) Wait(ctx context.Context, env action.Env) (func(), error) {
-	return t.desk.wait(ctx, env.Episode, 1)
+	return t.desk.wait(ctx, env.Episode, t.kind)
 }
 
 func (t *interpreter) Timeout() time.Duration { return t.desk.timeout() }
 
 func (t *interpreter) End(ctx context.Context, episode string) error { return t.desk.end(ctx, episode) }
 
-// Run runs one call in the episode's session, within the turn that Wait took.
+// Run runs one call in the episode's session, which Wait has begun, within the turn that Wait took.
 func (t *interpreter) Run(ctx context.Context, args json.RawMessage, env action.Env) (action.Result, error) {
 	var in struct{ Code, Command string }
 	if err := json.Unmarshal(args, &in); err != nil {
 		return action.Result{}, fmt.Errorf("reading the arguments of %s: %w", t.kind, err)
 	}
-	s, err := t.desk.session(ctx, t.desk.room(env.Episode), t.kind)
-	if err != nil {
-		return action.Result{}, err
+	room := t.desk.room(env.Episode)
+	if room.unbegun != nil {
+		return action.Result{}, room.unbegun
 	}
-	r, err := s.Do(ctx, in.Code+in.Command, session.Limits{Wall: t.desk.cfg.Wall, CPU: t.desk.cfg.CPU})
+	room.touched = true
+	r, err := room.sessions[t.kind].Do(ctx, in.Code+in.Command, session.Limits{Wall: t.desk.cfg.Wall, CPU: t.desk.cfg.CPU})
 	var refused *session.InputError
 	if errors.As(err, &refused) {
 		return action.Result{}, action.Reject("%s", refused.Why)
-	}
-	var start *session.StartError
-	if errors.As(err, &start) && start.Status != sandbox.StatusNotFound && len(t.desk.cfg.Modules) == 0 {
-		return action.Result{}, action.Reject("the %s session could not begin (%s): %s", t.kind, start.Status, start.Said)
 	}
 	if err != nil {
 		return action.Result{}, err
@@ -150,7 +147,7 @@ func (*readFile) Definition() json.RawMessage {
 }
 
 func (t *readFile) Wait(ctx context.Context, env action.Env) (func(), error) {
-	return t.desk.wait(ctx, env.Episode, 0)
+	return t.desk.wait(ctx, env.Episode, "")
 }
 
 func (t *readFile) End(ctx context.Context, episode string) error { return t.desk.end(ctx, episode) }
@@ -161,11 +158,7 @@ func (t *readFile) Run(ctx context.Context, args json.RawMessage, env action.Env
 	if err := json.Unmarshal(args, &in); err != nil {
 		return action.Result{}, fmt.Errorf("reading the arguments of read_file: %w", err)
 	}
-	box, err := t.desk.box(ctx, t.desk.room(env.Episode))
-	if err != nil {
-		return action.Result{}, err
-	}
-	f, err := box.Get(ctx, t.desk.below(in.Path), t.desk.cfg.MostFile)
+	f, err := t.desk.room(env.Episode).box.Get(ctx, t.desk.below(in.Path), t.desk.cfg.MostFile)
 	if err != nil {
 		return action.Result{}, fileFault(in.Path, err)
 	}
@@ -186,7 +179,7 @@ func (*writeFile) Definition() json.RawMessage {
 }
 
 func (t *writeFile) Wait(ctx context.Context, env action.Env) (func(), error) {
-	return t.desk.wait(ctx, env.Episode, 0)
+	return t.desk.wait(ctx, env.Episode, "")
 }
 
 func (t *writeFile) End(ctx context.Context, episode string) error { return t.desk.end(ctx, episode) }
@@ -197,11 +190,9 @@ func (t *writeFile) Run(ctx context.Context, args json.RawMessage, env action.En
 	if err := json.Unmarshal(args, &in); err != nil {
 		return action.Result{}, fmt.Errorf("reading the arguments of write_file: %w", err)
 	}
-	box, err := t.desk.box(ctx, t.desk.room(env.Episode))
-	if err != nil {
-		return action.Result{}, err
-	}
-	if err := box.Put(ctx, sandbox.File{Path: t.desk.below(in.Path), Data: []byte(in.Content)}); err != nil {
+	room := t.desk.room(env.Episode)
+	room.touched = true
+	if err := room.box.Put(ctx, sandbox.File{Path: t.desk.below(in.Path), Data: []byte(in.Content)}); err != nil {
 		return action.Result{}, fileFault(in.Path, err)
 	}
 	return action.Result{Text: fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path), Tier: t.desk.tier()}, nil

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,6 +129,41 @@ func TestSandboxInTheIdentity(t *testing.T) {
 	}
 	if id(SandboxSpec{Memory: 1 << 30}) == "" || id(SandboxSpec{Net: true}) == id(SandboxSpec{Memory: 1 << 30}) {
 		t.Error("the memory of a sandbox is not part of the identity")
+	}
+}
+
+// A rootfs is the same folder wherever a run, its resume or the sandbox's first process stand, and the run has the same identity.
+func TestRootfsIsAbsolute(t *testing.T) {
+	want, err := filepath.Abs("images/py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := SandboxSpec{Rootfs: "images/py"}
+	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Rootfs: "images/py"}).read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := absolute(Settings{Sandbox: said}).Sandbox
+	for where, got := range map[string]string{"sandbox of a run": said.spec().Rootfs, "sandbox run": spec.Rootfs, "run.yaml": kept.Rootfs} {
+		if got != want {
+			t.Errorf("%s: %s, want %s", where, got, want)
+		}
+	}
+	if fmt.Sprint(kept.decides()) != fmt.Sprint(said.decides()) || said.none() || !(SandboxSpec{}).decides().none() {
+		t.Error("a run and its resume have another identity")
+	}
+}
+
+// What this machine does not enforce is said before anything runs, each promise with its reason.
+func TestWeakPromisesAreSaid(t *testing.T) {
+	s := newShell(t)
+	s.app.noteWeak(sandbox.Capabilities{Tier: sandbox.TierRlimit, Promises: map[sandbox.Promise]sandbox.Strength{
+		sandbox.PromiseMemory: sandbox.BestEffort, sandbox.PromisePids: sandbox.Enforced, sandbox.PromiseCPU: sandbox.Enforced, sandbox.PromiseNet: sandbox.Enforced,
+		sandbox.PromiseFiles: sandbox.Enforced, sandbox.PromiseSyscalls: sandbox.Enforced, sandbox.PromiseKill: sandbox.Enforced,
+	}, Why: map[sandbox.Promise]string{sandbox.PromiseMemory: "no control groups"}})
+	want := "warning: sandbox: memory is held best effort only (tier rlimit): no control groups\nwarning: sandbox: snapshot is absent (tier rlimit)\n"
+	if s.err.String() != want {
+		t.Errorf("got %q, want %q", s.err.String(), want)
 	}
 }
 

@@ -198,6 +198,7 @@ func absolute(s Settings) Settings {
 	}
 	s.Tasks = paths
 	s.CAFile = absolutePath(s.CAFile)
+	s.Sandbox.Rootfs = absolutePath(s.Sandbox.Rootfs)
 	s.Endpoint = slices.Clone(s.Endpoint)
 	for i := range s.Endpoint {
 		s.Endpoint[i].CAFile = absolutePath(s.Endpoint[i].CAFile)

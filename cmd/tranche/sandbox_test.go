@@ -56,6 +56,36 @@ func TestSandboxRunEndsOnSignal(t *testing.T) {
 	}
 }
 
+// A reader that is stuck holds the command up for a moment after the program's wall time, not for ever.
+func TestSandboxRunOutlivesAStuckReader(t *testing.T) {
+	for _, c := range []struct {
+		name, script, said string
+	}{
+		{"a program that writes for ever", "yes", "wall time is used up"},
+		{"a program that has ended", "head -c 10000 /dev/zero", "its output was not read to the end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newShell(t)
+			r, w := io.Pipe() // nobody reads
+			defer r.Close()
+			s.app.stdout = w
+			ended := make(chan code, 1)
+			go func() { // ends with the command
+				ended <- s.app.main(context.Background(), []string{"sandbox", "run", "--backend", "plain", "--trust-this-program-with-everything-i-have", "--timeout", "200ms", "--", "sh", "-c", c.script})
+			}()
+			select {
+			case got := <-ended:
+				if got != codeTimedOut || !strings.Contains(s.err.String(), c.said) {
+					t.Errorf("exit code %d, %q", got, s.err.String())
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("it did not end")
+			}
+		})
+	}
+}
+
 // withArgument lists the processes that have a word on their command line.
 func withArgument(t *testing.T, word string) []string {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -65,18 +66,23 @@ func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
 	if cmd.Stdin, err = readInput(ctx, os.Stdin); err != nil {
 		return c.interrupted(ctx, stopped, withCode(codeUsage, err))
 	}
-	stdout, stderr := pass(ctx, a.stdout), pass(ctx, a.stderr)
+	writing, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	stdout, stderr := pass(writing, a.stdout), pass(writing, a.stderr)
 	defer stdout.close()
 	defer stderr.close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	r, err := c.run(ctx, spec, cmd, files)
+	r, err := c.run(ctx, spec, cmd, files, giveUp)
 	if err != nil {
 		return c.interrupted(ctx, stopped, withCode(codeNoSandbox, err))
 	}
 	if r.Status == sandbox.StatusCanceled {
 		return outcome(stopped())
 	}
-	return c.verdict(cmd, spec, r)
+	if err := c.verdict(cmd, spec, r); codeOf(err) != codeOK || !stdout.dropped.Load() && !stderr.dropped.Load() {
+		return err
+	}
+	return &coded{codeTimedOut, errors.New("its output was not read to the end within its wall time; the rest is dropped")}
 }
 
 // interrupted is the outcome where a signal came, err where none did.
@@ -111,7 +117,7 @@ func (c *sandboxRunCmd) read() (sandbox.Spec, sandbox.Cmd, error) {
 		errs = append(errs, errors.New("--backend plain isolates nothing: it needs --trust-this-program-with-everything-i-have"))
 	}
 	limits := sandbox.Limits{Memory: int64(c.Memory), Pids: c.Pids, Disk: int64(c.Disk)}
-	spec := sandbox.Spec{Rootfs: c.Rootfs, Net: c.Net, Limits: limits, Require: require, Trusted: c.TrustThisProgram}
+	spec := sandbox.Spec{Rootfs: absolutePath(c.Rootfs), Net: c.Net, Limits: limits, Require: require, Trusted: c.TrustThisProgram}
 	cmd := sandbox.Cmd{Args: args, Env: c.Env, CPU: c.CPU, Wall: c.Timeout}
 	return spec, cmd, errors.Join(errs...)
 }
@@ -173,13 +179,14 @@ func readInput(ctx context.Context, in *os.File) ([]byte, error) {
 
 // passing hands on what is written to it until its context is done: whoever is to read it may be stuck, and ctrl-c must end even so.
 type passing struct {
-	ctx    context.Context
-	pieces chan []byte
-	taken  chan error // one a piece
+	ctx     context.Context
+	pieces  chan []byte
+	taken   chan error // one a piece
+	dropped atomic.Bool
 }
 
 func pass(ctx context.Context, to io.Writer) *passing {
-	p := &passing{ctx, make(chan []byte), make(chan error, 1)}
+	p := &passing{ctx: ctx, pieces: make(chan []byte), taken: make(chan error, 1)}
 	go func() { // ends with close, or with the program where the last write does not
 		for b := range p.pieces {
 			_, err := to.Write(b)
@@ -193,20 +200,37 @@ func (p *passing) Write(b []byte) (int, error) {
 	select {
 	case p.pieces <- bytes.Clone(b):
 	case <-p.ctx.Done():
-		return 0, p.ctx.Err()
+		return p.drop()
 	}
 	select {
 	case err := <-p.taken:
 		return len(b), err
 	case <-p.ctx.Done():
-		return 0, p.ctx.Err()
+		return p.drop()
 	}
+}
+
+func (p *passing) drop() (int, error) {
+	p.dropped.Store(true)
+	return 0, p.ctx.Err()
 }
 
 func (p *passing) close() { close(p.pieces) }
 
-// run plays the program in a sandbox of its own, of which nothing is left when it returns.
-func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File) (r sandbox.Result, err error) {
+// readersTime is how long after a program's wall time its output may still wait for who reads it.
+const readersTime = 2 * time.Second
+
+// wallOf is a program's wall time; 0 = it has no limit.
+func wallOf(cmd sandbox.Cmd) time.Duration {
+	if cmd.Wall == 0 && cmd.CPU > 0 {
+		return 4*cmd.CPU + 5*time.Second
+	}
+	return cmd.Wall
+}
+
+// run plays the program in a sandbox of its own, of which nothing is left when it returns. giveUp is called when its wall time is long over:
+// the end of a program waits for its output.
+func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File, giveUp func()) (r sandbox.Result, err error) {
 	executor, err := openExecutor(c.Backend)
 	if err != nil {
 		return r, err
@@ -225,6 +249,9 @@ func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.
 	p, err := box.Start(ctx, cmd)
 	if err != nil {
 		return r, err
+	}
+	if wall := wallOf(cmd); wall > 0 {
+		defer time.AfterFunc(wall+readersTime, giveUp).Stop()
 	}
 	return p.Wait(ctx)
 }

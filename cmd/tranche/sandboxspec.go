@@ -80,7 +80,7 @@ func (s SandboxSpec) check(f *faults) {
 // spec is a sandbox of it.
 func (s SandboxSpec) spec() sandbox.Spec {
 	spec := sandbox.Spec{
-		Rootfs: s.Rootfs, Net: s.Net, Trusted: s.TrustEveryModel,
+		Rootfs: absolutePath(s.Rootfs), Net: s.Net, Trusted: s.TrustEveryModel,
 		Limits: sandbox.Limits{Memory: int64(s.Memory), Pids: s.Pids, Disk: int64(s.Disk), FileSize: int64(s.FileSize)},
 	}
 	for _, name := range s.Require {
@@ -107,6 +107,7 @@ func (s SandboxSpec) config(set *Settings) codetools.Config {
 // decides is what of it can change results: not how many there are at once.
 func (s SandboxSpec) decides() SandboxSpec {
 	s.MaxMemory, s.MaxRuns = 0, 0
+	s.Rootfs = absolutePath(s.Rootfs) // as run.yaml has it
 	return s
 }
 

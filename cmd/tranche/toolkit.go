@@ -49,7 +49,16 @@ func (s *session) openTools(ctx context.Context) error {
 // addCodeTools makes the tools that run code. A tool of the user's own that has the name of one stands in its place.
 func (s *session) addCodeTools() (err error) {
 	spec := s.set.Sandbox
-	s.kit.desk, err = codetools.New(func() (sandbox.Executor, error) { return openExecutor(spec.backend()) }, spec.config(&s.set))
+	open := func() (sandbox.Executor, error) { // at the first need, once
+		x, err := openExecutor(spec.backend())
+		if err == nil && spec.backend() == backendPlain {
+			s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
+		} else if err == nil {
+			s.a.noteWeak(x.Capabilities())
+		}
+		return x, err
+	}
+	s.kit.desk, err = codetools.New(open, spec.config(&s.set))
 	if err != nil {
 		return err
 	}
@@ -71,10 +80,25 @@ func (s *session) checkSandbox(ctx context.Context) error {
 	if err := s.kit.desk.Check(ctx); err != nil {
 		return withCode(codeUsage, fmt.Errorf("sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program))
 	}
-	if s.set.Sandbox.backend() == backendPlain {
-		s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
-	}
 	return nil
+}
+
+// noteWeak names every promise that is not enforced here, with its reason: no run falls back to less in silence.
+func (a *app) noteWeak(caps sandbox.Capabilities) {
+	for _, p := range promises() {
+		how := "is absent"
+		switch caps.Promises[p] {
+		case sandbox.Enforced:
+			continue
+		case sandbox.BestEffort:
+			how = "is held best effort only"
+		}
+		why := caps.Why[p]
+		if why != "" {
+			why = ": " + why
+		}
+		a.notice("warning: sandbox: %s %s (tier %s)%s", p, how, caps.Tier, why)
+	}
 }
 
 // at adds an error under the key it belongs to; "" = it names that itself.

@@ -27,13 +27,9 @@ type Pump struct {
 	closed bool   // likewise
 }
 
-// Start makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. keep
-// is how many bytes are kept; over, where not nil, is told the number of bytes of every read. Close must be called.
-func Start(keep int, over func(n int)) (p *Pump, w *os.File, err error) {
-	return Stream(nil, keep, over)
-}
-
-// Stream is Start with a writer that gets what is read, as it comes; nothing is kept then. nil = it is kept.
+// Stream makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. to gets what is
+// read, as it comes; where it is nil, keep bytes of it are kept. over, where not nil, is told the number of bytes of every read. Close must
+// be called.
 func Stream(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err error) {
 	if p, w, err = Pipe(to, keep, over); err == nil {
 		p.Begin()

@@ -37,7 +37,7 @@ func TestKeptIsHeadAndTail(t *testing.T) {
 }
 
 func TestTakeSeesWhatWasWritten(t *testing.T) {
-	p, w, err := Start(100, nil)
+	p, w, err := Stream(nil, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestTakeSeesWhatWasWritten(t *testing.T) {
 
 func TestFloodNeitherBlocksNorGrows(t *testing.T) {
 	var told int64
-	p, w, err := Start(4096, func(n int) { told += int64(n) })
+	p, w, err := Stream(nil, 4096, func(n int) { told += int64(n) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,10 @@ type relative struct {
 	cpu         time.Duration // its own, and of its children that it waited for
 }
 
-// descendants lists the processes below this one.
-func descendants() []relative {
+// descendants lists the processes below one.
+func descendants(of int) []relative {
 	var all []relative
-	pending := []int{os.Getpid()}
+	pending := []int{of}
 	for len(pending) > 0 {
 		pid := pending[0]
 		pending = pending[1:]
@@ -74,10 +74,10 @@ func look(pid int) (r relative, alive bool) {
 	return r, words[0][0] != 'Z'
 }
 
-// killAll sends SIGKILL to all processes below this one and says how many there were. Their own children fall to this process then:
-// it is called until there is none.
-func killAll() int {
-	all := descendants()
+// killAll sends SIGKILL to all processes below one that orphans fall to, and says how many there were. Their own children fall to that
+// process then: it is called until there is none.
+func killAll(below int) int {
+	all := descendants(below)
 	for _, r := range all {
 		fd, err := unix.PidfdOpen(r.pid, 0)
 		if err != nil {

@@ -208,7 +208,7 @@ func (k *keeper) watch(deaths <-chan death, commands <-chan command) {
 			continue
 		}
 		tick.Reset(10 * time.Millisecond)
-		left := killAll()
+		left := killAll(os.Getpid())
 		if left > 0 && time.Since(k.killing) > unkillable {
 			k.end(left)
 			return
@@ -229,7 +229,7 @@ func (k *keeper) died(d death) {
 		k.last.Code = d.status.ExitStatus()
 	}
 	if k.killing.IsZero() {
-		k.last.Left = len(descendants())
+		k.last.Left = len(descendants(os.Getpid()))
 	}
 	if k.Background && k.killing.IsZero() {
 		k.last.CPU = k.cpu()
@@ -245,7 +245,7 @@ func (k *keeper) kill() {
 	}
 	k.killing = time.Now()
 	if !k.ended {
-		k.last.Left = max(0, len(descendants())-1) // but for the program itself
+		k.last.Left = max(0, len(descendants(os.Getpid()))-1) // but for the program itself
 	}
 }
 
@@ -276,7 +276,7 @@ func (k *keeper) cpu() time.Duration {
 		return 0
 	}
 	sum := time.Duration(used.Utime.Nano() + used.Stime.Nano())
-	for _, p := range descendants() {
+	for _, p := range descendants(os.Getpid()) {
 		sum += p.cpu
 	}
 	return sum

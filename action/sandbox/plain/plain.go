@@ -4,6 +4,7 @@ package plain
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"tranche/action/sandbox"
 	"tranche/action/sandbox/tree"
@@ -25,6 +27,7 @@ type Config struct {
 // Executor opens work folders and runs programs in them. Make one with New.
 type Executor struct {
 	dir, exe string
+	patience time.Duration // how long a keeper that was told to kill its program may take
 
 	mu     sync.Mutex
 	boxes  map[*box]struct{} // open; guarded by mu
@@ -40,7 +43,8 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox plain: %w", err)
 	}
-	return &Executor{dir: cfg.Dir, exe: exe, boxes: map[*box]struct{}{}}, nil
+	sweep(cmp.Or(cfg.Dir, os.TempDir()))
+	return &Executor{dir: cfg.Dir, exe: exe, patience: unkillable + 5*time.Second, boxes: map[*box]struct{}{}}, nil
 }
 
 const none = "plain runs programs without isolation; the back end ns has it"
@@ -128,6 +132,7 @@ type box struct {
 	spec   sandbox.Spec
 	limits sandbox.Limits
 	base   string   // holds w and tmp
+	lock   *os.File // base, locked: somebody uses it
 	work   *os.File // w
 	tmp    *os.File
 
@@ -139,18 +144,18 @@ type box struct {
 }
 
 func newBox(x *Executor, spec sandbox.Spec) (*box, error) {
-	base, err := os.MkdirTemp(x.dir, "tranche-plain-")
+	base, lock, err := makeBase(x.dir)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{owner: x, spec: spec, limits: filled(spec.Limits), base: base, alive: map[*process]struct{}{}}
+	b := &box{owner: x, spec: spec, limits: filled(spec.Limits), base: base, lock: lock, alive: map[*process]struct{}{}}
 	for name, f := range map[string]**os.File{"w": &b.work, "tmp": &b.tmp} {
 		path := filepath.Join(base, name)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return nil, errors.Join(err, os.RemoveAll(base))
+		if err = os.Mkdir(path, 0o700); err == nil {
+			*f, err = os.Open(path)
 		}
-		if *f, err = os.Open(path); err != nil {
-			return nil, errors.Join(err, os.RemoveAll(base))
+		if err != nil {
+			return nil, errors.Join(err, os.RemoveAll(base), lock.Close())
 		}
 	}
 	return b, nil
@@ -249,7 +254,7 @@ func (b *box) Close() error {
 	b.files.Lock()
 	defer b.files.Unlock()
 	err = errors.Join(err, tree.Wipe(b.work), tree.Wipe(b.tmp))
-	return errors.Join(err, b.work.Close(), b.tmp.Close(), os.RemoveAll(b.base))
+	return errors.Join(err, b.work.Close(), b.tmp.Close(), os.RemoveAll(b.base), b.lock.Close())
 }
 
 // enter notes a program; false when the box is closed.

@@ -361,3 +361,86 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("the folder is there: %v", err)
 	}
 }
+
+// A program can stop its keeper, which is a process of the same user. What waits for the keeper ends even so, with the program.
+func TestStoppedKeeperHoldsNobodyUp(t *testing.T) {
+	x, err := New(Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.patience = time.Second / 5
+	defer x.Close()
+	b, err := x.Open(context.Background(), sandbox.Spec{Trusted: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = "echo $$ > pid; until [ -e go ]; do sleep 0.01; done; kill -STOP $PPID; sleep 300"
+	stopped := func(wall time.Duration) sandbox.Process {
+		p := start(t, b, sandbox.Cmd{Args: []string{"sh", "-c", script}, Wall: wall})
+		if err := b.Put(context.Background(), sandbox.File{Path: "go"}); err != nil {
+			t.Fatal(err)
+		}
+		keeper := p.(*process).keeper.Process.Pid
+		for state := ""; state != "T"; time.Sleep(10 * time.Millisecond) {
+			text, err := os.ReadFile("/proc/" + strconv.Itoa(keeper) + "/stat")
+			if err != nil {
+				t.Fatal(err)
+			}
+			state = strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[0]
+		}
+		return p
+	}
+	p := stopped(2 * time.Second)
+	began := time.Now()
+	_, err = p.Wait(context.Background())
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "keeper") || took > 20*time.Second {
+		t.Errorf("it ended after %v with %v", took, err)
+	}
+	if alive(t, b, "pid") {
+		t.Error("the program goes on")
+	}
+	if err := b.Reset(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	p = stopped(0)
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Wait(context.Background()); err == nil {
+		t.Error("the keeper was not missed")
+	}
+}
+
+// What a process left that was killed is removed by the next one; what is in use is not.
+func TestLeftFoldersAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	left, lock, err := makeBase(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(left, "w", "closed", "in"), 0o700), os.Chmod(filepath.Join(left, "w", "closed"), 0), lock.Close()); err != nil {
+		t.Fatal(err)
+	}
+	used, lock, err := makeBase(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	others := filepath.Join(dir, "others")
+	if err := os.Mkdir(others, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	x, err := New(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder that was left: %v", err)
+	}
+	for _, path := range []string{used, others} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}

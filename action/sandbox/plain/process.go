@@ -38,18 +38,20 @@ type process struct {
 	setup time.Duration
 	began time.Time
 
-	usage chan report   // answers to tellUsage
+	usage chan report   // the last answer to tellUsage
 	ended chan struct{} // closed when last is set
 	gone  chan struct{} // closed when the keeper has ended; after ended
 
 	mu    sync.Mutex
 	cause sandbox.Status // why it was stopped; guarded by mu
+	late  *time.Timer    // from the stop, ends a keeper that does not do it; guarded by mu
 	last  report         // set before ended is closed, read after
 	took  time.Duration  // likewise
 	broke error          // likewise: the keeper failed
 
-	asking sync.Mutex // held from a question to its answer
-	once   sync.Once  // of Wait
+	asking sync.Mutex    // held from a question to its answer; guards asked
+	asked  sandbox.Usage // the last answer
+	once   sync.Once     // of Wait
 	result sandbox.Result
 }
 
@@ -67,7 +69,7 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 		cmd.Wall = 4*cmd.CPU + 5*time.Second
 	}
 	p := &process{
-		box: b, cmd: cmd, usage: make(chan report), ended: make(chan struct{}), gone: make(chan struct{}),
+		box: b, cmd: cmd, usage: make(chan report, 1), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if err := p.start(); err != nil {
 		return nil, fmt.Errorf("sandbox plain: start %q: %w", cmd.Args[0], err)
@@ -163,7 +165,8 @@ func (p *process) hire(d *json.Decoder) (r report, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = p.link.Close() // which ends the keeper
+			_ = p.link.Close()
+			p.end() // it would end now by itself, if nobody has stopped it
 			_ = p.keeper.Wait()
 		}
 	}()
@@ -172,7 +175,9 @@ func (p *process) hire(d *json.Decoder) (r report, err error) {
 		Control: p.cmd.Control, Background: p.cmd.Background,
 	})
 	if err == nil {
+		_ = p.link.SetReadDeadline(time.Now().Add(unkillable))
 		err = d.Decode(&r)
+		_ = p.link.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
 		return r, fmt.Errorf("the keeper did not answer (is plain.Init called first thing in main?): %w", err)
@@ -190,8 +195,8 @@ func (p *process) listen(d *json.Decoder, r report) {
 		switch r.Kind {
 		case "usage":
 			select {
-			case p.usage <- r: // somebody asked and waits
-			case <-p.ended:
+			case p.usage <- r:
+			default: // nobody waits for the one before any more, nor for this
 			}
 		case "ended", "absent":
 			p.settle(r, nil)
@@ -202,6 +207,11 @@ func (p *process) listen(d *json.Decoder, r report) {
 	p.settle(report{}, fmt.Errorf("sandbox plain: the keeper of %q ended before its program: %w", p.cmd.Args[0], err))
 	_ = p.keeper.Wait()
 	_ = p.link.Close()
+	p.mu.Lock()
+	if p.late != nil {
+		p.late.Stop()
+	}
+	p.mu.Unlock()
 	close(p.gone)
 	p.box.leave(p)
 }
@@ -220,17 +230,37 @@ func (p *process) settle(r report, broke error) {
 	close(p.ended)
 }
 
-// stop kills the program for a cause; the first cause counts, but for a cancellation.
+// stop kills the program for a cause; the first cause counts, but for a cancellation. A program can stop its keeper, which is a process of
+// the same user: one that does not do what it is told in its time is ended from here.
 func (p *process) stop(cause sandbox.Status) {
 	p.mu.Lock()
 	if p.cause == "" || cause == sandbox.StatusCanceled {
 		p.cause = cause
 	}
+	if p.late == nil {
+		p.late = time.AfterFunc(p.box.owner.patience, p.end)
+	}
 	p.mu.Unlock()
 	p.tell(kill)
 }
 
+// end kills all below the keeper, and the keeper.
+func (p *process) end() {
+	pid := p.keeper.Process.Pid
+	for range 100 { // each may have started others meanwhile; they fall to the keeper
+		if killAll(pid) == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = p.keeper.Process.Kill()
+}
+
+// linkPatience is how long a keeper may take to read or answer on a busy host, where nothing hangs on it.
+const linkPatience = 5 * time.Second
+
 func (p *process) tell(c command) {
+	_ = p.link.SetWriteDeadline(time.Now().Add(linkPatience))
 	_ = json.NewEncoder(p.link).Encode(c) // a keeper that is gone needs no word
 }
 
@@ -250,16 +280,25 @@ func (p *process) Interrupt() error {
 	return nil
 }
 
+// Usage is what was used as far as the keeper tells it in time.
 func (p *process) Usage() sandbox.Usage {
 	p.asking.Lock()
 	defer p.asking.Unlock()
+	select {
+	case <-p.usage: // that came too late
+	default:
+	}
 	p.tell(tellUsage)
+	late := time.NewTimer(linkPatience)
+	defer late.Stop()
 	select {
 	case r := <-p.usage:
-		return sandbox.Usage{CPU: r.CPU, PeakMemory: r.Peak}
+		p.asked = sandbox.Usage{CPU: r.CPU, PeakMemory: r.Peak}
 	case <-p.ended:
+		p.asked = sandbox.Usage{CPU: p.last.CPU, PeakMemory: p.last.Peak}
+	case <-late.C:
 	}
-	return sandbox.Usage{CPU: p.last.CPU, PeakMemory: p.last.Peak}
+	return p.asked
 }
 
 func (p *process) Wait(ctx context.Context) (sandbox.Result, error) {

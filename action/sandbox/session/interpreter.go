@@ -26,7 +26,7 @@ type interpreter struct {
 	opt  Options
 	proc sandbox.Process
 	from *bufio.Reader // what the program says on the control descriptor
-	used sandbox.Usage // by the start and the calls so far
+	used sandbox.Usage // before the call
 }
 
 // program is what a kind of session runs.
@@ -177,6 +177,7 @@ func (in *interpreter) code(text string) []byte { return []byte(strings.ToValidU
 
 // do runs one call.
 func (in *interpreter) do(ctx context.Context, code string, lim Limits) (Result, error) {
+	in.used = in.proc.Usage() // what others in the sandbox used between the calls is not this one's, where only all together are counted
 	began := time.Now()
 	w := watch{in: in, limits: lim}
 	m, cause := w.wait(ctx, in.send(in.frame(code)))
@@ -223,13 +224,12 @@ func (in *interpreter) read(r *Result, words []string) {
 	}
 }
 
-// charge puts what was used since the call before to this one's account.
+// charge puts what was used since the call began to its account.
 func (in *interpreter) charge(r *Result, u sandbox.Usage) {
 	r.Usage = u
 	r.Usage.CPU = max(0, u.CPU-in.used.CPU)
 	r.Usage.OOMKills = max(0, u.OOMKills-in.used.OOMKills)
 	r.Usage.RefusedForks = max(0, u.RefusedForks-in.used.RefusedForks)
-	in.used = u
 }
 
 // lose kills an interpreter that did not end its call when it was told to.

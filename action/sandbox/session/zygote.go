@@ -10,9 +10,11 @@ import (
 	"tranche/action/sandbox"
 )
 
-// Zygote is a python process that has imported modules once and forks for every run: a run starts in the time of a fork, has the
-// modules, and shares nothing else with other runs. What a run leaves behind outside of its process group goes on until the sandbox
-// is reset. One goroutine uses it at a time.
+// Zygote is a python process that has imported modules once and forks for every run: a run starts in the time of a fork and has the
+// modules. It shares the sandbox with other runs: its files, what they left behind outside of their process groups, which goes on until the
+// sandbox is reset, and the zygote, which is a process of the same user. A run can kill or stop the zygote (that is the run's end, and the next
+// begins a new one) and, where the kernel lets it (Yama), write into its memory and so change every later run. Runs that must not be
+// able to touch each other need a sandbox each. One goroutine uses it at a time.
 type Zygote struct {
 	box  sandbox.Sandbox
 	opt  Options
@@ -63,12 +65,36 @@ func (z *Zygote) Run(ctx context.Context, code string, stdin []byte, lim Limits)
 		m = z.stop(told)
 	}
 	if m == nil || m.err != nil || len(m.words) != 5 {
-		_, err := z.live.kill()
-		z.live = nil
-		return sandbox.Result{}, errors.Join(errors.New("session: the zygote ended during a run"), err)
+		r, err := z.died(m, cause)
+		r.Wall = time.Since(began)
+		return r, err
 	}
 	r := z.result(m.words, cause)
 	r.Wall = time.Since(began)
+	return r, nil
+}
+
+// died is the end of a run that took the zygote with it: killed it, stopped it so that it does not answer, or made it say what it never says.
+// A zygote that exited by itself could not do its job.
+func (z *Zygote) died(m *mark, cause sandbox.Status) (sandbox.Result, error) {
+	in := z.live
+	z.live = nil
+	soon, cancel := context.WithTimeout(context.Background(), z.opt.Grace)
+	defer cancel()
+	if m == nil {
+		cancel() // it had its grace
+	}
+	r, err := in.proc.Wait(soon)
+	if err != nil || r.Signal == 0 && r.Status != sandbox.StatusCanceled {
+		return sandbox.Result{}, errors.Join(fmt.Errorf("session: the zygote ended during a run (%s, exit code %d)", r.Status, r.Exit), err)
+	}
+	r.Exit = -1
+	if r.Status == sandbox.StatusCanceled {
+		r.Status, r.Signal = sandbox.StatusSignaled, 9
+	}
+	if cause != "" {
+		r.Status = cause
+	}
 	return r, nil
 }
 

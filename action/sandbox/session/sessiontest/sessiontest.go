@@ -440,11 +440,19 @@ func (s suite) zygoteLimits(t *testing.T) {
 	if err != nil || string(r.Stdout.Head) != "1\n" {
 		t.Errorf("after the limits: %+v, %v", r, err)
 	}
-	if _, err := z.Run(ctx, "import os; os.kill(os.getppid(), 9); import time; time.sleep(60)", nil, session.Limits{Wall: long}); err == nil {
-		t.Error("a zygote that is gone ran a program")
-	}
-	if r, err := z.Run(ctx, "print(2)", nil, session.Limits{Wall: long}); err != nil || string(r.Stdout.Head) != "2\n" {
-		t.Errorf("a new zygote: %+v, %v", r, err)
+	for _, c := range []struct {
+		signal string
+		wall   time.Duration
+		want   sandbox.Status
+	}{{"SIGKILL", long, sandbox.StatusSignaled}, {"SIGTERM", long, sandbox.StatusSignaled}, {"SIGSTOP", time.Second / 2, sandbox.StatusWallLimit}} {
+		code := "import os, signal, time; os.kill(os.getppid(), signal." + c.signal + "); time.sleep(60)"
+		r, err := z.Run(ctx, code, nil, session.Limits{Wall: c.wall})
+		if err != nil || r.Status != c.want || r.Exit != -1 {
+			t.Errorf("a run that sends its zygote %s: %+v, %v", c.signal, r, err)
+		}
+		if r, err := z.Run(ctx, "print(2)", nil, session.Limits{Wall: long}); err != nil || string(r.Stdout.Head) != "2\n" {
+			t.Errorf("a new zygote: %+v, %v", r, err)
+		}
 	}
 }
 
