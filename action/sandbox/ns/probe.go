@@ -65,7 +65,7 @@ func (e *Executor) tiers() []candidate {
 
 // try runs a program in a slot of a tier. The slot is kept: the first Open may want it.
 func (e *Executor) try(t *tier) error {
-	const patience = 30 * time.Second
+	const patience = 2 * time.Minute // as long as a program that waits for a processor may take
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	limits, err := limitsOf(sandbox.Limits{})
