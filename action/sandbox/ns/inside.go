@@ -369,20 +369,39 @@ func (in *inside) startThreads() {
 	for range begun {
 		<-ready
 	}
-	const spare = 4 // threads that Go takes when others wait in the kernel
-	hold, held := make(chan struct{}), make(chan struct{})
-	for range spare {
-		go func() {
-			runtime.LockOSThread()
-			held <- struct{}{}
-			<-hold
-			runtime.UnlockOSThread()
-		}()
+	if !in.setup.OwnIdentity {
+		padThreads()
 	}
-	for range spare {
-		<-held
+}
+
+// padThreads makes threads, which Go takes when others wait in the kernel, until there are as many as in each slot: where they count as
+// processes of the programs, no slot may be told from another by them, nor one begin later.
+func padThreads() {
+	const all = 16
+	stay, begun, more := make(chan bool), make(chan struct{}), 0
+	for n := threads(); n != all; n = threads() {
+		if n < all {
+			more++
+			go func() {
+				runtime.LockOSThread()
+				begun <- struct{}{}
+				if <-stay {
+					runtime.UnlockOSThread()
+				} // else the thread ends with what is locked to it
+			}()
+			<-begun
+			continue
+		}
+		if more == 0 {
+			break
+		}
+		more--
+		stay <- false
+		_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil) // until it has ended; if not, the next look sees to that
 	}
-	close(hold)
+	for range more {
+		stay <- true
+	}
 }
 
 // threads is how many the init has: where it has the same id as its programs, they count as processes of that.
