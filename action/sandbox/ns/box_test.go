@@ -307,6 +307,48 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 	run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
 }
 
+// TestInitThatIsLate: a host that leaves it waiting for a processor is no fault of it, and the time before a program began is not its own.
+func TestInitThatIsLate(t *testing.T) {
+	const patience = 2 * time.Second
+	b := open(t, newExecutor(t, Config{Patience: patience}), spec())
+	init := b.(*box).slot.process
+	if err := init.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(patience+patience/4, func() { _ = init.Signal(syscall.SIGCONT) }) // an error: the run fails
+	res := run(t, b, sandbox.Cmd{Args: []string{"sleep", "0.1"}, Wall: time.Second})
+	if res.Status != sandbox.StatusOK || res.Setup < patience {
+		t.Errorf("%+v", res)
+	}
+	if d := (Config{}).withDefaults().Patience; d < 30*time.Second {
+		t.Errorf("by default it is lost after %v", d)
+	}
+}
+
+// TestOrphansAreReaped: what has ended keeps no place among the permitted processes, while the program runs.
+func TestOrphansAreReaped(t *testing.T) {
+	for _, tier := range tiersHere(t) {
+		b := open(t, newExecutor(t, Config{Tier: tier}), spec())
+		res := run(t, b, sandbox.Cmd{Args: py(`
+import os, time
+def fork():
+    for _ in range(2000):
+        try: return os.fork()
+        except BlockingIOError: time.sleep(0.01)
+    os._exit(1)
+for _ in range(200):
+    child = fork()
+    if child == 0:
+        fork()
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0: os._exit(1)
+`)})
+		if res.Status != sandbox.StatusOK {
+			t.Errorf("%s: %+v", tier, res)
+		}
+	}
+}
+
 // TestRootfs uses a folder as the root: one that only its owner may reach.
 func TestRootfs(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")

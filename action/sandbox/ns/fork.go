@@ -37,7 +37,7 @@ type launch struct {
 
 	call, a1, a2  uintptr // what forks
 	pidfd         int32   // of what was forked
-	handled       [len(handled)]uintptr
+	handled       [4]uintptr
 	defaultAction sigaction
 	noSignals     uint64
 	allSignals    uint64
@@ -56,7 +56,9 @@ type rlimit struct {
 const lastSignal = 64
 
 // handled are the signals that Go has handlers for in an init: faults, and the one that stops a goroutine.
-var handled = [...]uintptr{uintptr(unix.SIGSEGV), uintptr(unix.SIGBUS), uintptr(unix.SIGFPE), uintptr(unix.SIGURG)}
+func handled() [4]uintptr {
+	return [...]uintptr{uintptr(unix.SIGSEGV), uintptr(unix.SIGBUS), uintptr(unix.SIGFPE), uintptr(unix.SIGURG)}
+}
 
 // the steps of the child, and clone before them.
 const (
@@ -86,7 +88,7 @@ func (l *launch) start() (pid int, err error) {
 	const flags = unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD
 	l.clone.flags, l.clone.pidfd = flags|unix.CLONE_INTO_CGROUP, uint64(uintptr(unsafe.Pointer(&l.pidfd)))
 	l.clone.exitSignal = uint64(unix.SIGCHLD)
-	l.handled = handled
+	l.handled = handled()
 	l.call, l.a1, l.a2 = unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0
 	if l.into {
 		l.call, l.a1, l.a2 = unix.SYS_CLONE3, uintptr(unsafe.Pointer(&l.clone)), unsafe.Sizeof(l.clone)

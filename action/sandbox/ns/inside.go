@@ -43,8 +43,9 @@ func hide() {
 	// Signals: what Go makes of one that nobody listens to is the end of the process. By the kernel's default nothing happens to
 	// process 1 of a namespace, and a program inherits the default. What is Go's stays Go's, and launch resets it.
 	var byDefault sigaction
+	ours := handled()
 	for s := uintptr(1); s <= lastSignal; s++ {
-		if !slices.Contains(handled[:], s) {
+		if !slices.Contains(ours[:], s) {
 			_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0) // SIGKILL and SIGSTOP cannot be set
 		}
 	}

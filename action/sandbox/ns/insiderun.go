@@ -373,7 +373,7 @@ func (in *inside) sweepLane(p *program) int {
 	return len(killed)
 }
 
-// reapAmong reaps those of the killed processes that are children by now; the others come to reap, by and by.
+// reapAmong reaps those of the killed processes that are children by now; the others come to orphans, by and by.
 func (in *inside) reapAmong(killed map[int]bool) {
 	for pid := range killed {
 		var ws unix.WaitStatus
