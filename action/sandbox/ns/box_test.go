@@ -315,6 +315,17 @@ func TestInitThatIsLate(t *testing.T) {
 	if err := init.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	for stopped := false; !stopped; { // each of its threads, or it may still begin the program
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", init.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped = true
+		for _, task := range tasks {
+			text, err := os.ReadFile(task)
+			stopped = stopped && err == nil && strings.Contains(string(text), ") T ")
+		}
+	}
 	time.AfterFunc(patience+patience/4, func() { _ = init.Signal(syscall.SIGCONT) }) // an error: the run fails
 	res := run(t, b, sandbox.Cmd{Args: []string{"sleep", "0.1"}, Wall: time.Second})
 	if res.Status != sandbox.StatusOK || res.Setup < patience {
