@@ -10,7 +10,8 @@ import (
 
 // Executor opens sandboxes on one back end. Its methods may be called at once.
 type Executor interface {
-	// Capabilities says what this back end can hold on this host, found out once, by trying.
+	// Capabilities says what this back end can hold on this host, found out once: by trying to run a program under the limits. What
+	// each limit then does to a program is not tried here but in the tests.
 	Capabilities() Capabilities
 	// Open returns a clean sandbox for a spec, from a warm pool where the back end keeps one. It waits for room until ctx is
 	// done. An error says that the executor could not do its job, a *RequireError that this host cannot hold what the spec
@@ -79,7 +80,7 @@ type Spec struct {
 type Limits struct {
 	Memory    int64 // bytes, of all processes and the files in memory; per process in the tiers without cgroups
 	Pids      int   // processes and threads at once
-	Disk      int64 // bytes in the work folder, and as many again in /tmp
+	Disk      int64 // bytes in the work folder, as many again in /tmp, and as many in /dev/shm
 	FileSize  int64 // bytes of one file
 	OpenFiles int   // descriptors of one process
 }
@@ -113,7 +114,7 @@ type Status string
 // The statuses. Where several are true, the first of this order that is.
 const (
 	StatusCanceled    Status = "canceled"       // ctx was done
-	StatusMemoryLimit Status = "memory_limit"   // the kernel killed a process of it for memory
+	StatusMemoryLimit Status = "memory_limit"   // the kernel killed a process of it for memory; beside other programs, the program itself
 	StatusCPULimit    Status = "cpu_limit"      // CPU time used up
 	StatusWallLimit   Status = "wall_limit"     // wall time used up
 	StatusOutputLimit Status = "output_limit"   // wrote more than OutputLimit
@@ -141,7 +142,7 @@ type Result struct {
 
 	LeftBehind int    // processes that were still there at its end and were killed
 	Tier       Tier   // what held the limits
-	Backend    string // ns, landlock, bwrap, docker, http, plain
+	Backend    string // ns or plain
 	Rootfs     string // digest of the root file system; "" = the host's
 	Trusted    bool   // ran without isolation because the user vouched for it
 }
@@ -156,7 +157,7 @@ type Output struct {
 type Usage struct {
 	CPU          time.Duration // user and system
 	PeakMemory   int64         // bytes; of the cgroup where there is one, else of the largest process
-	OOMKills     int           // processes killed for memory, where the tier counts them
+	OOMKills     int           // processes killed for memory, where the tier counts them and it is known that they were its own
 	RefusedForks int           // likewise
 }
 

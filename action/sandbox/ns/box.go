@@ -26,9 +26,11 @@ type box struct {
 	spec     sandbox.Spec
 	queue    time.Duration // told in the result of the first program
 	unlisted bool          // made by probe: it takes no room
+	once     sync.Once     // of Close: who comes second waits for the first
 
 	mu      sync.Mutex // guards what follows
 	running []*process // and those whose leftovers still hold a lane
+	used    bool       // a program has run since the last reset
 	closed  bool
 }
 
@@ -75,6 +77,9 @@ func (b *box) ended(p *process) {
 // Put writes files.
 func (b *box) Put(ctx context.Context, files ...sandbox.File) error {
 	for _, f := range files {
+		if err := tooLong(f.Path); err != nil {
+			return fmt.Errorf("put a file into a sandbox: %w", err)
+		}
 		if int64(len(f.Data)) > b.spec.Limits.FileSize {
 			return fmt.Errorf("put a file into a sandbox: %w", &sandbox.TooLargeError{Path: f.Path, Size: int64(len(f.Data)), Limit: b.spec.Limits.FileSize})
 		}
@@ -89,6 +94,14 @@ func (b *box) Put(ctx context.Context, files ...sandbox.File) error {
 		return fmt.Errorf("put files into a sandbox: %w", err)
 	}
 	return nil
+}
+
+// tooLong refuses a path that no kernel takes, before it travels to the init and back.
+func tooLong(path string) error {
+	if len(path) < pathBytes {
+		return nil
+	}
+	return &sandbox.PathError{Path: path, Why: fmt.Sprintf("the path has %d bytes, expected less than %d", len(path), pathBytes)}
 }
 
 // filled makes a file in memory that holds something.
@@ -110,7 +123,12 @@ func filled(name string, data []byte) (*os.File, error) {
 
 // Get reads a file.
 func (b *box) Get(ctx context.Context, path string, limit int64) (sandbox.File, error) {
-	data, r, err := b.fetch(ctx, &request{Op: opGet, Path: path, Limit: limit}, limit)
+	err := tooLong(path)
+	var data []byte
+	var r reply
+	if err == nil {
+		data, r, err = b.fetch(ctx, &request{Op: opGet, Path: path, Limit: limit}, limit)
+	}
 	if err != nil {
 		return sandbox.File{}, fmt.Errorf("get a file from a sandbox: %w", err)
 	}
@@ -143,8 +161,12 @@ func (b *box) fetch(ctx context.Context, req *request, limit int64) ([]byte, rep
 	return data, r, err
 }
 
-// mostBytes bounds a snapshot: both folders full, and what a tar stream adds to their files.
-func (b *box) mostBytes() int64 { return 4*b.spec.Limits.Disk + 1<<20 }
+// mostBytes bounds a snapshot: both folders full, and what a tar stream adds to their files. Sparse files could be more than that, and
+// all of it is held in memory outside of every budget.
+func (b *box) mostBytes() int64 {
+	const each = 1024 // a header, and what fills up the last block
+	return 2*b.spec.Limits.Disk + 2*each*mostFiles(b.spec.Limits.Disk) + 1<<16
+}
 
 // Snapshot copies the file tree.
 func (b *box) Snapshot(ctx context.Context) (*sandbox.Snapshot, error) {
@@ -175,15 +197,26 @@ func (b *box) Reset(ctx context.Context) error {
 
 // replace ends the slot, for a cause, and takes another.
 func (b *box) replace(ctx context.Context, cause error) error {
+	b.mu.Lock()
 	old := b.slot
-	old.dirty = cause
+	b.mu.Unlock()
+	old.spoil(cause)
 	old.kill()
 	b.letGo()
-	fresh, err := b.exec.take(ctx, b.spec)
+	ctx, leave, err := b.exec.enter(ctx)
 	if err != nil {
 		return errors.Join(cause, err)
 	}
+	defer leave()
+	fresh, err := b.exec.take(ctx, b.spec)
+	if err != nil {
+		return errors.Join(cause, b.exec.orClosed(err))
+	}
 	b.mu.Lock()
+	if b.closed { // Close has ended the old one, and knows of no other
+		b.mu.Unlock()
+		return errors.Join(errBoxClosed, b.exec.discard(fresh))
+	}
 	b.slot = fresh
 	b.mu.Unlock()
 	return b.exec.discard(old)
@@ -200,7 +233,7 @@ func (b *box) letGo() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.running = nil
+	b.running, b.used = nil, false
 }
 
 // Restore makes the file tree that of a snapshot.
@@ -221,28 +254,30 @@ func (b *box) Restore(ctx context.Context, s *sandbox.Snapshot) error {
 
 func (b *box) ask(ctx context.Context, req *request, fds ...*os.File) (reply, error) {
 	b.mu.Lock()
-	closed := b.closed
+	closed, s := b.closed, b.slot
 	b.mu.Unlock()
 	if closed {
 		return reply{}, errBoxClosed
 	}
-	return b.slot.ask(ctx, req, fds...)
+	return s.ask(ctx, req, fds...)
 }
 
 // Close gives the slot back, as it was, or ends it.
-func (b *box) Close() error {
+func (b *box) Close() (err error) {
+	b.once.Do(func() { err = b.shut() })
+	return err
+}
+
+func (b *box) shut() error {
 	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil
-	}
 	b.closed = true
-	b.mu.Unlock()
 	s := b.slot
-	if s.dirty == nil {
-		_, s.dirty = s.ask(context.Background(), &request{Op: opReset})
+	b.mu.Unlock()
+	if s.spoiled() == nil {
+		_, err := s.ask(context.Background(), &request{Op: opReset})
+		s.spoil(err)
 	}
-	if s.dirty != nil {
+	if s.spoiled() != nil {
 		s.kill()
 	}
 	b.letGo()

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +52,9 @@ func TestFilesGoInAndOut(t *testing.T) {
 		{"large", second(b.Get(ctx, "a/b.py", 3)), &large},
 		{"put up", b.Put(ctx, sandbox.File{Path: "../x"}), &escape},
 		{"put through a link", b.Put(ctx, sandbox.File{Path: "link/x"}), &escape},
+		{"a long path", second(b.Get(ctx, strings.Repeat("a", 17_000), mib)), &path},
+		{"a long way up", second(b.Get(ctx, strings.Repeat("../", 2800)+"x", mib)), &path},
+		{"put by a long path", b.Put(ctx, sandbox.File{Path: strings.Repeat("a", 17_000)}), &path},
 		{"put a large one", b.Put(ctx, sandbox.File{Path: "x", Data: make([]byte, 9*mib)}), &large},
 	} {
 		if !errors.As(c.err, c.as) {
@@ -225,24 +230,25 @@ func TestInitCannotBeHarmed(t *testing.T) {
 import ctypes, os, resource, signal, fcntl, socket
 c = ctypes.CDLL(None, use_errno=True)
 tried, through = 0, []
-def attempt(name, f):
+def attempt(name, f, refused=False):
     global tried
     tried += 1
     try: f()
-    except (OSError, ValueError): return
+    except (OSError, ValueError) as e:
+        if not refused or e.errno == 1: return
     through.append(name)
 def syscall(nr, *args):
     def f():
         if c.syscall(nr, *args) < 0: raise OSError(ctypes.get_errno(), 'refused')
     return f
-for pid in range(1, 12):
+for pid in range(1, 100): # refused, whether there is such a thread or not
     for s in range(1, 65):
-        attempt(f'kill {pid} {s}', lambda: os.kill(pid, s))
-    attempt(f'tgkill {pid}', syscall(234, 1, pid, 11))
-    attempt(f'prlimit {pid}', lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)))
-    attempt(f'nice {pid}', lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
-    attempt(f'idle {pid}', lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)))
-    attempt(f'affinity {pid}', lambda: os.sched_setaffinity(pid, {0}))
+        attempt(f'kill {pid} {s}', lambda: os.kill(pid, s), True)
+    attempt(f'tgkill {pid}', syscall(234, 1, pid, 11), True)
+    attempt(f'prlimit {pid}', lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)), True)
+    attempt(f'nice {pid}', lambda: os.setpriority(os.PRIO_PROCESS, pid, 19), True)
+    attempt(f'idle {pid}', lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)), True)
+    attempt(f'affinity {pid}', lambda: os.sched_setaffinity(pid, {0}), True)
 attempt('nice user', lambda: os.setpriority(os.PRIO_USER, 0, 19))
 attempt('ptrace', syscall(101, 16, 1, 0, 0))
 attempt('pidfd', lambda: signal.pidfd_send_signal(os.open('/proc/1', os.O_RDONLY), 11))
@@ -254,7 +260,7 @@ try: os.kill(-1, 9)
 except OSError: pass
 print(tried, through)
 `)})
-		if res.Status != sandbox.StatusOK || string(res.Stdout.Head) != "769 []\n" {
+		if res.Status != sandbox.StatusOK || string(res.Stdout.Head) != "6841 []\n" {
 			t.Errorf("%s: %s %q\n%s", tier, res.Status, res.Stdout.Head, res.Stderr.Tail)
 		}
 		if res := run(t, b, sandbox.Cmd{Args: []string{"true"}}); res.Status != sandbox.StatusOK {
@@ -307,6 +313,59 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 	run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
 }
 
+// TestInitThatIsLate: a host that leaves it waiting for a processor is no fault of it, and the time before a program began is not its own.
+func TestInitThatIsLate(t *testing.T) {
+	const patience = 2 * time.Second
+	b := open(t, newExecutor(t, Config{Patience: patience}), spec())
+	init := b.(*box).slot.process
+	if err := init.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for stopped := false; !stopped; { // each of its threads, or it may still begin the program
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", init.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped = true
+		for _, task := range tasks {
+			text, err := os.ReadFile(task)
+			stopped = stopped && err == nil && strings.Contains(string(text), ") T ")
+		}
+	}
+	time.AfterFunc(patience+patience/4, func() { _ = init.Signal(syscall.SIGCONT) }) // an error: the run fails
+	res := run(t, b, sandbox.Cmd{Args: []string{"sleep", "0.1"}, Wall: time.Second})
+	if res.Status != sandbox.StatusOK || res.Setup < patience {
+		t.Errorf("%+v", res)
+	}
+	if d := (Config{}).withDefaults().Patience; d < 30*time.Second {
+		t.Errorf("by default it is lost after %v", d)
+	}
+}
+
+// TestOrphansAreReaped: what has ended keeps no place among the permitted processes, while the program runs.
+func TestOrphansAreReaped(t *testing.T) {
+	for _, tier := range tiersHere(t) {
+		b := open(t, newExecutor(t, Config{Tier: tier}), spec())
+		res := run(t, b, sandbox.Cmd{Args: py(`
+import os, time
+def fork():
+    for _ in range(2000):
+        try: return os.fork()
+        except BlockingIOError: time.sleep(0.01)
+    os._exit(1)
+for _ in range(200):
+    child = fork()
+    if child == 0:
+        fork()
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0: os._exit(1)
+`)})
+		if res.Status != sandbox.StatusOK {
+			t.Errorf("%s: %+v", tier, res)
+		}
+	}
+}
+
 // TestRootfs uses a folder as the root: one that only its owner may reach.
 func TestRootfs(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
@@ -357,6 +416,172 @@ func TestRequireFailsClosed(t *testing.T) {
 	}
 	if _, err := e.Open(t.Context(), sandbox.Spec{Require: []sandbox.Promise{"gravity"}}); err == nil {
 		t.Error("a promise that nobody knows is held")
+	}
+}
+
+// TestOpenAndCloseAtOnce closes an executor while sandboxes are opened and closed: nothing panics, and nothing of them is left.
+func TestOpenAndCloseAtOnce(t *testing.T) {
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	opened := make(chan sandbox.Sandbox, 8)
+	for range cap(opened) {
+		all.Go(func() {
+			b, err := e.Open(t.Context(), spec())
+			if err != nil {
+				if !errors.Is(err, errClosed) {
+					t.Error(err)
+				}
+				return
+			}
+			opened <- b
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	first := <-opened
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-first.(*box).slot.dead:
+	default:
+		t.Error("the executor is closed, and a slot goes on")
+	}
+	all.Wait()
+	if _, err := e.Open(t.Context(), spec()); !errors.Is(err, errClosed) {
+		t.Errorf("open after Close: %v", err)
+	}
+	e.starter.do(func() { t.Error("a job after the end") })
+}
+
+// TestStartsWhileAllIsStopped: a program that stops whatever there is does not stop one that is being started, and with it the init.
+func TestStartsWhileAllIsStopped(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	run(t, b, sandbox.Cmd{Background: true, Args: sh(`python3 -c "
+import os
+n = 0
+while True:
+    n += 1
+    for s in (19, 20, 21, 22):
+        try: os.kill(-1, s)
+        except OSError: pass
+" & :`)})
+	for range 15 {
+		if res := run(t, b, sandbox.Cmd{Args: []string{"true"}}); res.Status != sandbox.StatusOK {
+			t.Errorf("%+v", res)
+		}
+	}
+}
+
+// TestStartWhileAnotherEnds: what a program leaves is killed, not the program that begins at that moment.
+func TestStartWhileAnotherEnds(t *testing.T) {
+	for _, tier := range tiersHere(t) {
+		b := open(t, newExecutor(t, Config{Tier: tier}), spec())
+		for i := range 30 {
+			first, err := b.Start(t.Context(), sandbox.Cmd{Args: sh("sleep 60 & sleep 60 & sleep 60 & sleep 60 & :")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+			if res := run(t, b, sandbox.Cmd{Args: sh("echo there")}); res.Status != sandbox.StatusOK || string(res.Stdout.Head) != "there\n" {
+				t.Errorf("%s %d: %+v", tier, i, res)
+			}
+			if res, err := first.Wait(t.Context()); err != nil || res.Status != sandbox.StatusOK || res.LeftBehind > 4 {
+				t.Errorf("%s %d: %+v, %v", tier, i, res, err)
+			}
+		}
+	}
+}
+
+// TestSecondProgramIsNotChargedTheFirst: a time limit is of one program, whatever ran before it in the same sandbox.
+func TestSecondProgramIsNotChargedTheFirst(t *testing.T) {
+	burn := py("import time\nwhile time.process_time() < 0.4: pass")
+	for _, tier := range tiersHere(t) {
+		b := open(t, newExecutor(t, Config{Tier: tier}), spec())
+		run(t, b, sandbox.Cmd{Args: burn})
+		for range 2 {
+			p, err := b.Start(t.Context(), sandbox.Cmd{Args: []string{"sleep", "0.1"}, CPU: 300 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u := p.Usage(); u.CPU > 200*time.Millisecond {
+				t.Errorf("%s: it has used %v at its start", tier, u.CPU)
+			}
+			if res, err := p.Wait(t.Context()); err != nil || res.Status != sandbox.StatusOK {
+				t.Errorf("%s: %+v, %v", tier, res, err)
+			}
+		}
+	}
+}
+
+// TestKillsForMemoryAreWhose: a program beside one that the kernel kills for memory has nothing to do with it.
+func TestKillsForMemoryAreWhose(t *testing.T) {
+	e := newExecutor(t, Config{})
+	if e.can.Tier == sandbox.TierRlimit {
+		t.Skip("nothing counts kills here")
+	}
+	b := open(t, e, spec())
+	first, err := b.Start(t.Context(), sandbox.Cmd{Args: sh("read l <&3; echo $l"), Control: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := run(t, b, sandbox.Cmd{Args: py("b = bytearray(500 << 20)")}); res.Status != sandbox.StatusMemoryLimit || res.Usage.OOMKills != 1 {
+		t.Errorf("%+v", res)
+	}
+	if _, err := fmt.Fprintln(first.Control(), "on"); err != nil {
+		t.Error(err)
+	}
+	if res, err := first.Wait(t.Context()); err != nil || res.Status != sandbox.StatusOK || res.Usage.OOMKills != 0 || string(res.Stdout.Head) != "on\n" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestStuckSlotIsGivenUp: an init that does not go away, as one whose process the kernel holds, makes nobody wait for ever.
+func TestStuckSlotIsGivenUp(t *testing.T) {
+	e := newExecutor(t, Config{})
+	s := &slot{number: 7, patience: 10 * time.Millisecond, dead: make(chan struct{}), stuck: make(chan struct{}), process: &os.Process{Pid: -1}}
+	if err := e.discard(s); err == nil || !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("%v", err)
+	}
+	if slices.Contains(e.numbers, 7) {
+		t.Error("the number of a slot that is still there is used again")
+	}
+}
+
+// TestSparseFilesDoNotFillTheHost: a snapshot is bounded by what a sandbox may hold, not by what its files say.
+func TestSparseFilesDoNotFillTheHost(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	run(t, b, sandbox.Cmd{Args: sh("for i in 1 2 3 4 5 6; do truncate -s 8388608 /w/$i; done")})
+	var large *sandbox.TooLargeError
+	if s, err := b.Snapshot(t.Context()); !errors.As(err, &large) {
+		t.Errorf("%v, %v", s != nil, err)
+	}
+}
+
+// TestInitKeepsNothingOfTheHost: what a careless host has open without close-on-exec is closed.
+func TestInitKeepsNothingOfTheHost(t *testing.T) {
+	if !privileged() {
+		t.Skip("not root: nobody may look at an init")
+	}
+	fd, err := syscall.Open("/etc/passwd", syscall.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	b := open(t, newExecutor(t, Config{}), spec())
+	folder := fmt.Sprintf("/proc/%d/fd", b.(*box).slot.process.Pid)
+	names, err := os.ReadDir(folder)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%d descriptors, %v", len(names), err)
+	}
+	for _, n := range names {
+		if to, err := os.Readlink(filepath.Join(folder, n.Name())); err == nil && to == "/etc/passwd" {
+			t.Errorf("the init has %s as %s", to, n.Name())
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -260,9 +259,9 @@ func valueOf(text, key string) (int64, error) {
 // again reads an open file of a control group from its start.
 func again(f *os.File) (string, error) {
 	var buf [4096]byte
-	n, err := f.ReadAt(buf[:], 0)
-	if err != nil && err != io.EOF {
-		return "", err
+	n, err := unix.Pread(fileFD(f), buf[:], 0) // ReadAt would read once more, to see the end
+	if err != nil {
+		return "", &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 	}
 	return string(buf[:n]), nil
 }

@@ -19,7 +19,7 @@ type Config struct {
 	// RunsPerSlot is after how many programs a slot is thrown away and built anew. 0 = 10,000.
 	RunsPerSlot int
 	// Patience is how long a slot may stay silent before it is taken for dead: its run is then an error of the executor. It has to be
-	// longer than a busy host leaves a process waiting. 0 = 3 s.
+	// longer than a busy host leaves a process waiting for a processor, which is many seconds at a load of 90. 0 = 30 s.
 	Patience time.Duration
 	// Tier forces the tier of the limits, to test with or because a cgroup is not wanted. "" = the strongest that works.
 	Tier sandbox.Tier
@@ -62,7 +62,7 @@ func (c Config) withDefaults() Config {
 		c.RunsPerSlot = 10_000
 	}
 	if c.Patience == 0 {
-		c.Patience = 3 * time.Second
+		c.Patience = 30 * time.Second
 	}
 	return c
 }

@@ -30,8 +30,11 @@ type Executor struct {
 	ids     *idRange // nil: programs run under our own id
 	tier    *tier
 	can     sandbox.Capabilities
-	broken  error         // why no sandbox can be opened here
-	room    chan struct{} // holds an entry for every open sandbox
+	broken  error           // why no sandbox can be opened here
+	room    chan struct{}   // holds an entry for every open sandbox
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	takes   sync.WaitGroup // who is taking a slot; counted up under mu while closed is false
 
 	mu      sync.Mutex // guards what follows
 	idle    []*slot    // the one used last at the end
@@ -51,6 +54,7 @@ func New(config Config) (*Executor, error) {
 	}
 	config = config.withDefaults()
 	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, roomFor(config.MaxOpen, openFilesLimit())), open: map[*box]bool{}}
+	e.life, e.end = context.WithCancel(context.Background())
 	e.probe()
 	if config.Tier != "" && e.broken != nil {
 		return nil, errors.Join(e.broken, e.Close())
@@ -99,19 +103,40 @@ func (e *Executor) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	case e.room <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-e.life.Done():
+		return nil, fmt.Errorf("open a sandbox: %w", errClosed)
 	}
 	spec.Limits = limits
 	queue := time.Since(began)
-	s, err := e.take(ctx, spec)
-	if err == nil {
-		var b *box
-		if b, err = e.boxed(s, spec); err == nil {
-			b.queue = queue
-			return b, nil
-		}
+	b, err := e.openIn(ctx, spec)
+	if err != nil {
+		<-e.room
+		return nil, fmt.Errorf("open a sandbox: %w", err)
 	}
-	<-e.room
-	return nil, fmt.Errorf("open a sandbox: %w", err)
+	b.queue = queue
+	return b, nil
+}
+
+// openIn opens a sandbox that there is room for.
+func (e *Executor) openIn(ctx context.Context, spec sandbox.Spec) (*box, error) {
+	ctx, leave, err := e.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	s, err := e.take(ctx, spec)
+	if err != nil {
+		return nil, e.orClosed(err)
+	}
+	return e.boxed(s, spec)
+}
+
+// orClosed adds to an error what caused it where Close did.
+func (e *Executor) orClosed(err error) error {
+	if e.life.Err() != nil {
+		return errors.Join(errClosed, err)
+	}
+	return err
 }
 
 // holds checks what a spec requires. A promise that is only kept as well as can be is not enough.
@@ -160,6 +185,23 @@ func (e *Executor) take(ctx context.Context, spec sandbox.Spec) (*slot, error) {
 	}
 }
 
+// enter begins to take a slot, which Close waits for but not for long; leave ends it.
+func (e *Executor) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, nil, errClosed
+	}
+	e.takes.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(e.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		e.takes.Done()
+	}, nil
+}
+
 // warm takes the slot of a class that was used last.
 func (e *Executor) warm(class string) *slot {
 	e.mu.Lock()
@@ -178,7 +220,7 @@ func (e *Executor) giveBack(s *slot) error {
 	var out *slot
 	e.mu.Lock()
 	switch {
-	case e.closed, s.dirty != nil, s.runs >= e.config.RunsPerSlot, e.config.MaxIdle == 0:
+	case e.closed, s.spoiled() != nil, s.runs >= e.config.RunsPerSlot, e.config.MaxIdle == 0:
 		out = s
 	default:
 		e.idle = append(e.idle, s)
@@ -194,13 +236,15 @@ func (e *Executor) giveBack(s *slot) error {
 	return e.discard(out)
 }
 
-// discard ends a slot; its number may be used again.
+// discard ends a slot. Its number may be used again, unless something of it is left.
 func (e *Executor) discard(s *slot) error {
-	err := s.destroy()
+	if err := s.destroy(); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.numbers = append(e.numbers, s.number)
-	return err
+	return nil
 }
 
 func (e *Executor) number() int {
@@ -219,7 +263,7 @@ func (e *Executor) number() int {
 func (e *Executor) build(ctx context.Context, spec sandbox.Spec, t *tier) (*slot, error) {
 	s := &slot{
 		class: class(spec), number: e.number(), guest: -1, limits: spec.Limits, patience: e.config.Patience,
-		lanes: map[int]string{}, dead: make(chan struct{}), waiting: map[uint64]chan reply{},
+		lanes: map[int]string{}, dead: make(chan struct{}), stuck: make(chan struct{}), waiting: map[uint64]chan reply{},
 	}
 	err := e.prepare(ctx, s, spec, t)
 	if err != nil {
@@ -303,10 +347,12 @@ func (e *Executor) Close() error {
 		open = append(open, b)
 	}
 	e.mu.Unlock()
+	e.end()
 	var errs []error
 	for _, b := range open {
 		errs = append(errs, b.Close())
 	}
+	e.takes.Wait()
 	for _, s := range idle {
 		errs = append(errs, s.destroy())
 	}

@@ -15,7 +15,7 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-func vfork(call, a1, a2 uintptr) (pid, errno uintptr)
+func vfork(call, a1, a2, a3 uintptr) (pid, errno uintptr)
 
 // sigaction is what the kernel takes: handler, flags, restorer, mask.
 type sigaction [4]uint64
@@ -36,6 +36,8 @@ type launch struct {
 	filter *unix.SockFprog // nil = the forking thread is under it already
 
 	call, a1, a2  uintptr // what forks
+	pidfd         int32   // of what was forked
+	handled       [4]uintptr
 	defaultAction sigaction
 	noSignals     uint64
 	allSignals    uint64
@@ -52,6 +54,11 @@ type rlimit struct {
 }
 
 const lastSignal = 64
+
+// handled are the signals that Go has handlers for in an init: faults, and the one that stops a goroutine.
+func handled() [4]uintptr {
+	return [...]uintptr{uintptr(unix.SIGSEGV), uintptr(unix.SIGBUS), uintptr(unix.SIGFPE), uintptr(unix.SIGURG)}
+}
 
 // the steps of the child, and clone before them.
 const (
@@ -78,9 +85,11 @@ func stepNames() []string {
 // start forks and executes. Only the thread that keeps the slot's requests calls it. The error is the child's, and the program was
 // not started then.
 func (l *launch) start() (pid int, err error) {
-	l.clone.flags = unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_INTO_CGROUP
+	const flags = unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD
+	l.clone.flags, l.clone.pidfd = flags|unix.CLONE_INTO_CGROUP, uint64(uintptr(unsafe.Pointer(&l.pidfd)))
 	l.clone.exitSignal = uint64(unix.SIGCHLD)
-	l.call, l.a1, l.a2 = unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|uintptr(unix.SIGCHLD), 0
+	l.handled = handled()
+	l.call, l.a1, l.a2 = unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0
 	if l.into {
 		l.call, l.a1, l.a2 = unix.SYS_CLONE3, uintptr(unsafe.Pointer(&l.clone)), unsafe.Sizeof(l.clone)
 	}
@@ -120,7 +129,7 @@ func rtSigprocmask(set, old *uint64) {
 //go:norace
 //go:nocheckptr
 func (l *launch) fork() (uintptr, syscall.Errno) {
-	pid, errno := vfork(l.call, l.a1, l.a2)
+	pid, errno := vfork(l.call, l.a1, l.a2, uintptr(unsafe.Pointer(&l.pidfd)))
 	if pid != 0 || errno != 0 {
 		return pid, syscall.Errno(errno)
 	}
@@ -130,8 +139,8 @@ func (l *launch) fork() (uintptr, syscall.Errno) {
 		i      uintptr
 		failed syscall.Errno
 	)
-	for i = 1; i <= lastSignal; i++ { // of what the init ignores, a program would ignore as well
-		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, i, uintptr(unsafe.Pointer(&l.defaultAction)), 0, 8, 0, 0)
+	for i = 0; i < uintptr(len(l.handled)); i++ { // exec would do that, but a signal may come before it
+		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, l.handled[i], uintptr(unsafe.Pointer(&l.defaultAction)), 0, 8, 0, 0)
 	}
 	step = atSetpgid
 	if _, _, e = syscall.RawSyscall6(unix.SYS_SETPGID, 0, 0, 0, 0, 0, 0); e != 0 {

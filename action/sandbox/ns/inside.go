@@ -5,11 +5,13 @@ package ns
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,24 +28,28 @@ func Init() {
 	if len(os.Args) != 1 || os.Args[0] != initName || os.Getpid() != 1 {
 		return
 	}
+	// What the host holds open without close-on-exec is none of ours.
+	must("close_range", unix.CloseRange(socketFD+1, math.MaxUint32, 0))
 	hide()
-	done := make(chan struct{})
+	in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}}
 	onOtherThread(func() {
-		if err := serve(); err != nil {
+		if err := in.serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		unix.Exit(1) // takes all of the slot with it
 	})
-	<-done
+	onFirstThread(in.orphans)
 }
 
 // hide keeps programs of the slot away from the init, and ends it with its host.
 func hide() {
-	// Signals: what Go makes of one that nobody listens to is the end of the process. SIGCHLD must stay, or children vanish unreaped;
-	// SIGURG is how Go stops goroutines.
-	for s := syscall.Signal(1); s <= lastSignal; s++ {
-		if s != syscall.SIGCHLD && s != syscall.SIGURG && s != syscall.SIGKILL && s != syscall.SIGSTOP {
-			signal.Ignore(s)
+	// Signals: what Go makes of one that nobody listens to is the end of the process. By the kernel's default nothing happens to
+	// process 1 of a namespace, and a program inherits the default. What is Go's stays Go's, and launch resets it.
+	var byDefault sigaction
+	ours := handled()
+	for s := uintptr(1); s <= lastSignal; s++ {
+		if !slices.Contains(ours[:], s) {
+			_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0) // SIGKILL and SIGSTOP cannot be set
 		}
 	}
 	must("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
@@ -72,6 +78,24 @@ func onOtherThread(f func()) {
 	}()
 }
 
+// onFirstThread runs f, which does not return, on the process's first thread.
+func onFirstThread(f func()) {
+	found := make(chan struct{})
+	var try func()
+	try = func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			close(found)
+			f()
+		}
+		go try() // on another thread, since this one is taken
+		<-found
+		runtime.UnlockOSThread()
+	}
+	try()
+	select {}
+}
+
 // inside is the init of a slot.
 type inside struct {
 	setup  setup
@@ -83,33 +107,45 @@ type inside struct {
 	mounts chan func()      // to the thread that may mount: that of serve is under the filter
 	lanes  map[string][]int // descriptors of control groups, by name
 	lane   string           // where the thread of serve is
-	send   sync.Mutex       // guards writes to the socket
-	mu     sync.Mutex       // guards what follows
-	gone   *sync.Cond       // childless has become true
-	runs   map[int]*program // by process id
+	unused []int            // descriptors of programs that are over; closed before the next wait but one
 	left   int              // programs that ended and were allowed to leave processes
-	forks  int              // children so far
-	alone  bool             // there is no child
+	send   sync.Mutex       // guards writes to the socket
+	mu     sync.Mutex       // who reaps holds it; guards what follows
+	runs   map[int]*program // by process id; only the thread of serve changes it, so it may read without
 	reaped int64            // CPU time of all that was reaped since the last reset, ns
-	forked chan struct{}    // wakes reap
 }
 
 // program is one program that was started.
 type program struct {
 	id         uint64
 	pid        int
+	fd         int   // a pidfd: ready when it has ended
+	out        []int // its output: kept, or the host would be woken by its end just before the reply
+	at         int64 // CLOCK_MONOTONIC in ns: when it was started
 	lane       string
 	background bool
 	cpu        int64 // ns
 	peak       int64 // bytes
 }
 
-// serve does what the host asks for until the host is gone.
-func serve() error {
-	in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}, alone: true, forked: make(chan struct{}, 1)}
-	in.gone = sync.NewCond(&in.mu)
+// serve does what the host asks for until the host is gone, and sees to the ends of programs: one thread does both, for every
+// hand-over between threads takes longer than what is to be done.
+func (in *inside) serve() error {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 50_000, 0, 0, 0); err != nil { // the kernel's default, in ns: programs inherit it
+		return err
+	}
 	buf := make([]byte, frameBytes)
 	for {
+		asked, ended, err := in.wait()
+		if err != nil {
+			return err
+		}
+		for _, pid := range ended {
+			in.ended(pid)
+		}
+		if !asked {
+			continue
+		}
 		req, fds, err := receive(buf)
 		if err != nil {
 			return err
@@ -121,7 +157,40 @@ func serve() error {
 	}
 }
 
-// receive waits for one request. It is nil when the host is gone.
+// wait waits for a request or the end of a program.
+func (in *inside) wait() (asked bool, ended []int, err error) {
+	on := append(make([]unix.PollFd, 0, 4), unix.PollFd{Fd: socketFD, Events: unix.POLLIN})
+	pids := make([]int, 1, 4)
+	for pid, p := range in.runs {
+		on, pids = append(on, unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN}), append(pids, pid)
+	}
+	linger, unused := -1, in.unused
+	if unused != nil {
+		linger = 10 // ms: by then the host has let go of the other ends, or the next request is here
+	}
+	n, err := unix.Poll(on, linger)
+	for err != nil && errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(on, linger)
+	}
+	if err != nil {
+		return false, nil, fmt.Errorf("wait for requests: %w", err)
+	}
+	in.unused = nil
+	for _, fd := range unused {
+		unix.Close(fd)
+	}
+	if n == 0 {
+		return false, nil, nil
+	}
+	for i, p := range on[1:] {
+		if p.Revents != 0 {
+			ended = append(ended, pids[i+1])
+		}
+	}
+	return on[0].Revents != 0, ended, nil
+}
+
+// receive reads one request. It is nil when the host is gone.
 func receive(buf []byte) (*request, []int, error) {
 	oob := make([]byte, unix.CmsgSpace(4*mostFDs))
 	n, oobn, flags, _, err := unix.Recvmsg(socketFD, buf, oob, unix.MSG_CMSG_CLOEXEC)
@@ -192,6 +261,7 @@ func readFile(fd int) ([]byte, error) {
 }
 
 func (in *inside) reply(r reply) {
+	r.clip()
 	b := encode(&r)
 	in.send.Lock()
 	defer in.send.Unlock()
@@ -229,6 +299,8 @@ func (in *inside) handle(req *request, fds []int) {
 	case opStart:
 		in.start(req, fds)
 		return // it closes what it does not keep
+	case opBegun:
+		in.begun(req.Target)
 	case opKill:
 		in.signal(req.Target, unix.SIGKILL, false)
 		in.done(req.ID, nil)
@@ -276,7 +348,7 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
-	in.filter = filter(r.shmStays || s.Memory > 0)
+	in.filter = filter(refusals{systemV: r.shmStays || s.Memory > 0, memoryFiles: s.Memory > 0})
 	in.startThreads()
 	if !s.OwnIdentity {
 		in.setup.Processes += threads()
@@ -296,27 +368,45 @@ func (in *inside) startThreads() {
 			f()
 		})
 	}
-	begin(in.reap)
 	begin(in.asGuest)
 	begin(in.asRoot)
-	const begun = 3
+	const begun = 2
 	for range begun {
 		<-ready
 	}
-	const spare = 3 // threads that Go takes when others wait in the kernel
-	hold, held := make(chan struct{}), make(chan struct{})
-	for range spare {
-		go func() {
-			runtime.LockOSThread()
-			held <- struct{}{}
-			<-hold
-			runtime.UnlockOSThread()
-		}()
+	if !in.setup.OwnIdentity {
+		padThreads()
 	}
-	for range spare {
-		<-held
+}
+
+// padThreads makes threads, which Go takes when others wait in the kernel, until there are as many as in each slot: where they count as
+// processes of the programs, no slot may be told from another by them, nor one begin later.
+func padThreads() {
+	const all = 16
+	stay, begun, more := make(chan bool), make(chan struct{}), 0
+	for n := threads(); n != all; n = threads() {
+		if n < all {
+			more++
+			go func() {
+				runtime.LockOSThread()
+				begun <- struct{}{}
+				if <-stay {
+					runtime.UnlockOSThread()
+				} // else the thread ends with what is locked to it
+			}()
+			<-begun
+			continue
+		}
+		if more == 0 {
+			break
+		}
+		more--
+		stay <- false
+		_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil) // until it has ended; if not, the next look sees to that
 	}
-	close(hold)
+	for range more {
+		stay <- true
+	}
 }
 
 // threads is how many the init has: where it has the same id as its programs, they count as processes of that.

@@ -263,11 +263,15 @@ func writable(s setup) []volatile {
 	return []volatile{{workDir, 0o755, s.Disk}, {tmpDir, 0o1777, s.Disk}, {shmDir, 0o1777, s.Disk}}
 }
 
+// mostFiles is how many files a folder of so many bytes may have.
+func mostFiles(bytes int64) int64 {
+	const least, most, bytesAFile = 1024, 1 << 17, 4096
+	return min(max(bytes/bytesAFile, least), most)
+}
+
 // mount mounts the tmpfs. Files are bounded too, since each costs the kernel memory that no limit in bytes counts.
 func (t volatile) mount(at string) error {
-	const least, most, bytesAFile = 1024, 1 << 17, 4096
-	files := min(max(t.bytes/bytesAFile, least), most)
-	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%d", t.bytes, files, t.mode, guest, guest)
+	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%d", t.bytes, mostFiles(t.bytes), t.mode, guest, guest)
 	if err := unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return fmt.Errorf("mount a tmpfs on %s: %w", t.path, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -34,10 +36,15 @@ func (in *inside) start(req *request, fds []int) {
 		in.done(req.ID, fmt.Errorf("start: %d descriptors came along, not %d", len(fds), std+int(req.LaneFDs)))
 		return
 	}
+	out := 0 // where the output is among them
+	if req.Stdin {
+		out = 1
+	}
+	keep := fds[out : out+2]
 	defer func() {
-		for _, fd := range fds[:std] {
-			unix.Close(fd)
-		}
+		closeFDs(fds[:out])
+		closeFDs(fds[out+2 : std])
+		closeFDs(keep)
 	}()
 	if req.LaneFDs > 0 {
 		in.lanes[req.Lane] = fds[std:]
@@ -51,14 +58,14 @@ func (in *inside) start(req *request, fds []int) {
 		in.done(req.ID, err)
 		return
 	}
-	p := &program{id: req.ID, lane: req.Lane, background: req.Background}
-	at, err := in.fork(l, p)
+	p := &program{id: req.ID, lane: req.Lane, background: req.Background, at: monotonic()}
+	err = in.fork(l, p)
 	var failed *launchError
 	switch {
-	case err == nil:
-		in.reply(reply{ID: req.ID, What: saidStarted, At: at})
+	case err == nil: // its end says when it began
+		p.out, keep = keep, nil
 	case errors.As(err, &failed) && failed.missing():
-		in.reply(reply{ID: req.ID, What: saidMissing, Errno: uint64(failed.errno), At: at, Text: failed.Error()})
+		in.reply(reply{ID: req.ID, What: saidMissing, Errno: uint64(failed.errno), At: p.at, Text: failed.Error()})
 	default:
 		in.done(req.ID, err)
 	}
@@ -76,26 +83,29 @@ func (e *launchError) missing() bool {
 	return e.step == atExec || e.step == atDir || e.step == atClone && (e.errno == unix.EAGAIN || e.errno == unix.ENOMEM)
 }
 
-// fork starts the program. What is reaped meanwhile waits for the lock, so that no end comes before its beginning.
-func (in *inside) fork(l *launch, p *program) (at int64, err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	at = monotonic()
+// fork starts the program.
+func (in *inside) fork(l *launch, p *program) error {
 	pid, err := l.start()
-	if pid == 0 {
-		return at, err
-	}
-	if err == nil {
-		p.pid = pid
+	switch {
+	case err == nil:
+		p.pid, p.fd = pid, int(l.pidfd)
+		in.mu.Lock()
+		defer in.mu.Unlock()
 		in.runs[pid] = p
+	case pid != 0: // it is a process, but not a program
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		_, _, ru, _ := wait(pid, 0) // it has ended by itself
+		in.account(nil, &ru)
+		unix.Close(int(l.pidfd))
 	}
-	in.forks++
-	in.alone = false
-	select {
-	case in.forked <- struct{}{}:
-	default:
+	return err
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
-	return at, err
 }
 
 // launch puts a request into the form that the kernel takes.
@@ -209,8 +219,6 @@ func (in *inside) enterLane(lane string, l *launch) error {
 
 // signal sends a signal to a program, or to its process group, where it still runs.
 func (in *inside) signal(id uint64, s unix.Signal, group bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	for pid, p := range in.runs {
 		if p.id != id {
 			continue
@@ -222,67 +230,86 @@ func (in *inside) signal(id uint64, s unix.Signal, group bool) {
 	}
 }
 
-// reap waits for every child, and ends a program's run when the program itself has ended.
-func (in *inside) reap() {
-	for {
-		in.mu.Lock()
-		forks := in.forks
-		in.mu.Unlock()
-		pid, ws, ru, err := wait(0)
-		if errors.Is(err, unix.ECHILD) {
-			in.nobodyLeft(forks)
-			<-in.forked
-			continue
-		}
-		if err == nil {
-			in.ended(pid, ws, ru)
+// begun says when a program that still runs was started.
+func (in *inside) begun(id uint64) {
+	for _, p := range in.runs {
+		if p.id == id {
+			in.reply(reply{ID: id, What: saidStarted, At: p.at})
 		}
 	}
 }
 
-func (in *inside) nobodyLeft(forks int) {
+// orphans reaps what programs leave to the init, while they run: what has ended counts as a process until then. It belongs to the
+// first thread and programs to the one that forks, so neither sees those of the other.
+func (in *inside) orphans() {
+	mask, any := uint64(1)<<(unix.SIGCHLD-1), unix.Siginfo{}
+	rtSigprocmaskBlock(&mask)
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, &any, unix.WEXITED|unix.WNOWAIT|unix.WALL|unix.WNOTHREAD, nil)
+		switch {
+		case err == nil:
+			in.reapOrphans()
+		case errors.Is(err, unix.ECHILD):
+			// The next one says so by a signal to this thread. One that ends before this waits is reaped with the next, or at the program's end.
+			_, _, _ = unix.Syscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&mask)), 0, 0, 8, 0, 0)
+		}
+	}
+}
+
+func (in *inside) reapOrphans() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.forks == forks { // else a child came after the wait
-		in.alone = true
-		in.gone.Broadcast()
+	for {
+		pid, _, ru, err := wait(-1, unix.WNOHANG|unix.WNOTHREAD)
+		if err != nil || pid == 0 {
+			return
+		}
+		in.account(nil, &ru)
 	}
 }
 
-func wait(options int) (pid int, ws unix.WaitStatus, ru unix.Rusage, err error) {
+func rtSigprocmaskBlock(set *uint64) {
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, uintptr(unsafe.Pointer(set)), 0, 8, 0, 0)
+}
+
+func wait(which, options int) (pid int, ws unix.WaitStatus, ru unix.Rusage, err error) {
 	for {
-		pid, err = unix.Wait4(-1, &ws, options|unix.WALL, &ru)
+		pid, err = unix.Wait4(which, &ws, options|unix.WALL, &ru)
 		if !errors.Is(err, unix.EINTR) {
 			return pid, ws, ru, err
 		}
 	}
 }
 
-// ended accounts for a process that was reaped. Where it was a program, its run ends: the rest of it is killed first.
-func (in *inside) ended(pid int, ws unix.WaitStatus, ru unix.Rusage) {
+// ended reaps a program whose pidfd is ready. The rest of it is killed before its run ends.
+func (in *inside) ended(pid int) {
 	in.mu.Lock()
+	defer in.mu.Unlock()
 	p := in.runs[pid]
-	in.account(p, &ru)
-	if p == nil {
-		in.mu.Unlock()
+	got, ws, ru, err := wait(pid, unix.WNOHANG)
+	if p == nil || err != nil || got != pid {
 		return
 	}
 	at := monotonic()
+	in.account(p, &ru)
 	delete(in.runs, pid)
-	sole := len(in.runs) == 0 && in.left == 0
-	if p.background {
-		in.left++
-	}
-	in.mu.Unlock()
 	left := 0
 	switch {
 	case p.background:
-	case sole:
+		in.left++
+	case len(in.runs) == 0 && in.left == 0:
 		left = in.sweep(p)
 	default:
 		left = in.sweepLane(p)
 	}
-	in.reply(reply{ID: p.id, What: saidEnded, At: at, Wait: uint64(ws), CPU: p.cpu, Peak: p.peak, Left: uint64(left)})
+	in.finish(p, ws, at, left)
+}
+
+// finish tells the host of a program's end.
+func (in *inside) finish(p *program, ws unix.WaitStatus, at int64, left int) {
+	in.reply(reply{ID: p.id, What: saidEnded, Began: p.at, At: at, Wait: uint64(ws), CPU: p.cpu, Peak: p.peak, Left: uint64(left)})
+	unix.Close(p.fd)
+	in.unused = append(in.unused, p.out...)
 }
 
 // account adds what a reaped process used to its program's account, or, where it is not known whose it was, to the only one there is.
@@ -301,36 +328,30 @@ func (in *inside) account(p *program, ru *unix.Rusage) {
 	}
 }
 
-// sweep kills all that is left in the slot and reaps it. What had ended by itself before is not counted.
+// sweep kills all that is left in the slot and reaps it. What had ended by itself before is not counted. The lock is held.
 func (in *inside) sweep(p *program) int {
 	for {
-		pid, _, ru, err := wait(unix.WNOHANG)
+		pid, _, ru, err := wait(-1, unix.WNOHANG)
 		if errors.Is(err, unix.ECHILD) {
 			return 0 // all processes descend from the init
 		}
 		if err != nil || pid == 0 {
 			break
 		}
-		in.accountTo(p, &ru)
+		in.account(p, &ru)
 	}
 	if err := unix.Kill(-1, unix.SIGKILL); err != nil {
 		return 0 // ESRCH: nobody is left
 	}
 	left := 0
 	for {
-		_, _, ru, err := wait(0)
+		_, _, ru, err := wait(-1, 0)
 		if err != nil {
 			return left
 		}
-		in.accountTo(p, &ru)
+		in.account(p, &ru)
 		left++
 	}
-}
-
-func (in *inside) accountTo(p *program, ru *unix.Rusage) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.account(p, ru)
 }
 
 // sweepLane kills what one program left behind while others go on. A killed process keeps its place among the permitted ones until it
@@ -352,13 +373,13 @@ func (in *inside) sweepLane(p *program) int {
 	return len(killed)
 }
 
-// reapAmong reaps those of the killed processes that are children by now; the others come to reap, by and by.
+// reapAmong reaps those of the killed processes that are children by now; the others come to orphans, by and by.
 func (in *inside) reapAmong(killed map[int]bool) {
 	for pid := range killed {
 		var ws unix.WaitStatus
 		var ru unix.Rusage
 		if got, err := unix.Wait4(pid, &ws, unix.WALL, &ru); err == nil && got == pid {
-			in.accountTo(nil, &ru)
+			in.account(nil, &ru)
 		}
 	}
 }
@@ -377,8 +398,6 @@ func (in *inside) members(p *program) []int {
 		}
 		return all
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	parent := map[int]int{}
 	for _, q := range list {
 		parent[q.pid] = q.parent
@@ -485,17 +504,32 @@ func (in *inside) usage() int64 {
 
 // reset kills all and makes the folders as they were.
 func (in *inside) reset() error {
-	in.mu.Lock()
-	if !in.alone {
-		_ = unix.Kill(-1, unix.SIGKILL) // ESRCH: nobody is there
-	}
-	for !in.alone {
-		in.gone.Wait()
-	}
-	in.left, in.reaped = 0, 0
-	in.mu.Unlock()
+	in.endAll()
 	if err := removeObjects(); err != nil {
 		return err
 	}
 	return in.wipe()
+}
+
+// endAll kills and reaps everything.
+func (in *inside) endAll() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for options := unix.WNOHANG; ; {
+		pid, ws, ru, err := wait(-1, options)
+		if err != nil {
+			break // ECHILD: nobody is left
+		}
+		if pid == 0 {
+			_ = unix.Kill(-1, unix.SIGKILL) // ESRCH: nobody is there
+			options = 0
+			continue
+		}
+		p := in.runs[pid]
+		in.account(p, &ru)
+		if delete(in.runs, pid); p != nil {
+			in.finish(p, ws, monotonic(), 0)
+		}
+	}
+	in.left, in.reaped = 0, 0
 }

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newExecutor makes an executor that is closed at the end; a test of a back end that cannot work here is skipped.
+// newExecutor makes an executor that is closed at the end. Where the back end cannot work the test fails.
 func newExecutor(t testing.TB, c Config) *Executor {
 	t.Helper()
 	e, err := New(c)

@@ -70,6 +70,13 @@ func TestFaultsKeepTheirType(t *testing.T) {
 	if !errors.Is(r.err(), syscall.EIO) {
 		t.Errorf("%v", r.err())
 	}
+	long := strings.Repeat("x", 100_000) // the path of a folder that is deeper than any path may be long
+	r = failure(1, &sandbox.PathError{Path: long, Why: long})
+	r.clip()
+	var path *sandbox.PathError
+	if n := len(encode(&r)); n > replyBytes || !errors.As(r.err(), &path) {
+		t.Errorf("a reply of %d bytes: %T", n, r.err())
+	}
 }
 
 func TestHierarchies(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"tranche/action/sandbox"
 )
 
-// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running a program.
+// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot. That the slot
+// could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
 func (e *Executor) probe() {
 	e.can = sandbox.Capabilities{Backend: backend, Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
 	if os.Geteuid() == 0 {
@@ -65,7 +66,7 @@ func (e *Executor) tiers() []candidate {
 
 // try runs a program in a slot of a tier. The slot is kept: the first Open may want it.
 func (e *Executor) try(t *tier) error {
-	const patience = 30 * time.Second
+	const patience = 2 * time.Minute // as long as a program that waits for a processor may take
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	limits, err := limitsOf(sandbox.Limits{})
@@ -129,7 +130,7 @@ func (e *Executor) promise(tried []error) {
 	}
 	help := "; run as root, or in a group that is delegated: systemd-run --user --scope -p Delegate=yes"
 	e.can.Promises[sandbox.PromiseMemory] = sandbox.BestEffort
-	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together: " + why + help
+	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together, and files in memory (memfd_create, System V) are refused: " + why + help
 	e.can.Promises[sandbox.PromiseCPU] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseCPU] = "the time of children that nobody waits for is seen only while they run: " + why + help
 }

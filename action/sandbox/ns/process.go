@@ -3,6 +3,7 @@
 package ns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ type process struct {
 	queue     time.Duration // of the sandbox, told once
 	cpuBefore time.Duration // of its lane, before it
 	before    events
-	alone     bool         // nothing else ran in the sandbox when it began
+	alone     atomic.Bool  // nothing else ran in the sandbox since it began
 	written   atomic.Int64 // bytes over both streams
 	started   atomic.Int64 // CLOCK_MONOTONIC ns; 0 = not yet
 
@@ -54,7 +55,7 @@ type process struct {
 
 // start prepares what a program needs and asks the init for it.
 func (b *box) start(cmd sandbox.Cmd) (*process, error) {
-	p := &process{box: b, slot: b.slot, cmd: cmd, begin: time.Now(), stop: make(chan sandbox.Status, 8), done: make(chan struct{})}
+	p := &process{box: b, cmd: cmd, begin: time.Now(), stop: make(chan sandbox.Status, 8), done: make(chan struct{})}
 	if hasZero(cmd.Args) || hasZero(cmd.Env) || strings.Contains(cmd.Dir, "\x00") {
 		return p.refused()
 	}
@@ -63,7 +64,9 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 	if b.closed {
 		return nil, errBoxClosed
 	}
-	p.lane, p.alone = b.freeLane(), len(b.running) == 0
+	p.slot = b.slot
+	p.lane = b.freeLane()
+	p.alone.Store(len(b.running) == 0)
 	p.queue, b.queue = b.queue, 0
 	lane, laneFDs, err := p.slot.lane(p.lane)
 	defer closeAll(laneFDs)
@@ -89,6 +92,10 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 		return nil, err
 	}
 	p.slot.runs++
+	b.used = true
+	for _, q := range b.running {
+		q.alone.Store(false)
+	}
 	b.running = append(b.running, p)
 	go p.watch()
 	return p, nil
@@ -114,7 +121,7 @@ func (p *process) refused() (*process, error) {
 func (p *process) measure() (err error) {
 	g := p.slot.group
 	if g == nil {
-		if p.cmd.CPU > 0 && !p.alone {
+		if p.box.used { // else nothing was, since the reset
 			p.cpuBefore, err = p.slotUsage()
 		}
 		return err
@@ -122,7 +129,7 @@ func (p *process) measure() (err error) {
 	if p.before, err = g.events(); err != nil {
 		return err
 	}
-	if p.alone {
+	if p.alone.Load() {
 		g.clearPeak()
 	}
 	p.cpuBefore, err = g.cpu(p.lane)
@@ -149,7 +156,7 @@ func (p *process) pipes() (theirs []*os.File, err error) {
 		to   io.Writer
 	}{{&p.stdout, p.cmd.Stdout}, {&p.stderr, p.cmd.Stderr}} {
 		var w *os.File
-		if *s.pump, w, err = output.Stream(s.to, p.cmd.Keep, p.wrote); err != nil {
+		if *s.pump, w, err = output.Pipe(s.to, p.cmd.Keep, p.wrote); err != nil {
 			return theirs, fmt.Errorf("make a pipe: %w", err)
 		}
 		theirs = append(theirs, w)
@@ -222,16 +229,29 @@ func (p *process) watch() {
 	defer p.box.ended(p)
 	defer p.slot.drop(p.id)
 	var (
-		silence = time.NewTimer(p.slot.patience) // until it has started, and after a kill
-		wall    = time.NewTimer(forever)
+		limit   = wallLimit(p.cmd)
+		silence = time.NewTimer(p.slot.patience) // then the init is asked; it has as long to answer, and after a kill
+		asked   = false
+		reading = time.NewTimer(p.unread())
+		wall    = time.NewTimer(cmp.Or(limit, forever))
 		cpu     = time.NewTimer(forever)
 	)
+	if p.cmd.CPU > 0 {
+		cpu.Reset(nextLook(p.cmd.CPU))
+	}
 	defer silence.Stop()
 	defer wall.Stop()
 	defer cpu.Stop()
+	defer reading.Stop()
+	ask := func() {
+		asked = true
+		silence.Reset(p.slot.patience)
+		_ = p.slot.post(&request{Op: opBegun, Target: p.id}) // an error shows in dead
+	}
 	kill := func(why sandbox.Status) {
 		if !p.facts.stopped[why] {
 			p.facts.stop(why)
+			asked = true
 			silence.Reset(p.slot.patience)
 			_ = p.slot.post(&request{Op: opKill, Target: p.id}) // an error shows in dead
 		}
@@ -240,19 +260,27 @@ func (p *process) watch() {
 		select {
 		case r := <-p.replies:
 			if p.heard(r) {
+				if p.cmd.Background { // what it left goes on printing
+					p.read()
+				}
 				p.finish()
 				return
 			}
-			silence.Reset(forever)
-			if limit := wallLimit(p.cmd); limit > 0 {
-				wall.Reset(limit)
+			if p.facts.stopped == nil {
+				silence.Reset(forever)
 			}
-			if p.cmd.CPU > 0 {
-				cpu.Reset(nextLook(p.cmd.CPU))
+			if limit > 0 {
+				wall.Reset(time.Duration(p.started.Load()-monotonic()) + limit)
 			}
+		case <-reading.C:
+			p.read()
 		case why := <-p.stop:
 			kill(why)
 		case <-wall.C:
+			if p.started.Load() == 0 { // the time before it began is not its own
+				ask()
+				continue
+			}
 			kill(sandbox.StatusWallLimit)
 		case <-cpu.C:
 			used, err := p.cpuUsed()
@@ -266,14 +294,36 @@ func (p *process) watch() {
 			}
 			cpu.Reset(nextLook(p.cmd.CPU - used))
 		case <-silence.C:
+			if !asked {
+				ask()
+				continue
+			}
 			p.slot.kill()
 			p.lost(p.slot.lost(fmt.Errorf("did not answer within %v", p.slot.patience)))
 			return
 		case <-p.slot.dead:
 			p.lost(p.slot.lost(errors.New("has died")))
 			return
+		case <-p.slot.stuck:
+			p.lost(p.slot.lost(errStuck))
+			return
 		}
 	}
+}
+
+// unread is how long the output may lie in the pipes. Most programs are over by then, and what they printed is taken from there: that
+// spares each run the waking of two goroutines. Nothing lies there that somebody waits for or that has to be counted.
+func (p *process) unread() time.Duration {
+	if p.cmd.Stdout != nil || p.cmd.Stderr != nil || p.cmd.OutputLimit > 0 && p.cmd.OutputLimit < 2*output.HoldsBytes {
+		return 0
+	}
+	return 5 * time.Millisecond
+}
+
+// read begins to read output as it comes.
+func (p *process) read() {
+	p.stdout.Begin()
+	p.stderr.Begin()
 }
 
 const forever = 1 << 62 * time.Nanosecond
@@ -305,6 +355,7 @@ func (p *process) heard(r reply) bool {
 		p.started.Store(r.At)
 		p.facts.notStarted(unix.Errno(r.Errno))
 	case saidEnded:
+		p.started.Store(r.Began)
 		p.wall = time.Duration(r.At - p.started.Load())
 		p.left = int(r.Left)
 		p.facts.wait = unix.WaitStatus(r.Wait)
@@ -318,7 +369,7 @@ func (p *process) heard(r reply) bool {
 // lost is the end of a run that nothing is known of.
 func (p *process) lost(err error) {
 	p.err = err
-	p.slot.dirty = err
+	p.slot.spoil(err)
 	p.silence()
 }
 
@@ -334,17 +385,30 @@ func (p *process) finish() {
 			p.lost(err)
 			return
 		}
-		p.usage.OOMKills, p.usage.RefusedForks = now.oomKills-p.before.oomKills, now.refusedForks-p.before.refusedForks
+		p.usage.OOMKills, p.usage.RefusedForks = p.own(now)
 		if used, err := g.cpu(p.lane); err == nil {
 			p.usage.CPU = max(p.usage.CPU, used-p.cpuBefore)
 		}
-		if p.alone {
+		if p.alone.Load() {
 			p.usage.PeakMemory = max(p.usage.PeakMemory, g.peak())
 		}
 	}
 	p.facts.oomKills, p.facts.refusedForks = p.usage.OOMKills, max(p.usage.RefusedForks, p.facts.refusedForks)
 	p.facts.cpuLimit, p.facts.cpu = p.cmd.CPU, p.usage.CPU
 	p.usage.RefusedForks = p.facts.refusedForks
+}
+
+// own are those events since the program's start that were its own. Groups count for all that run in a slot: where something else ran
+// too, the only kill that is known to be this program's is the one that ended it.
+func (p *process) own(now events) (oomKills, refusedForks int) {
+	oomKills, refusedForks = now.oomKills-p.before.oomKills, now.refusedForks-p.before.refusedForks
+	if p.alone.Load() {
+		return oomKills, refusedForks
+	}
+	if killed := p.facts.wait.Signaled() && p.facts.wait.Signal() == unix.SIGKILL && len(p.facts.stopped) == 0; killed {
+		return min(oomKills, 1), 0
+	}
+	return 0, 0
 }
 
 // cpuUsed is the time that the program and its children used so far.
@@ -379,7 +443,7 @@ func (p *process) Usage() sandbox.Usage {
 	if used, err := p.cpuUsed(); err == nil {
 		u.CPU = used
 	}
-	if g := p.slot.group; g != nil {
+	if g := p.slot.group; g != nil && p.alone.Load() {
 		u.PeakMemory = g.peak()
 		if now, err := g.events(); err == nil {
 			u.OOMKills, u.RefusedForks = now.oomKills-p.before.oomKills, now.refusedForks-p.before.refusedForks

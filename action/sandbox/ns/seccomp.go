@@ -31,18 +31,33 @@ func deniedEverywhere() []uint32 {
 	}, deniedHere()...)
 }
 
-// missing are calls that fail with ENOSYS: clone3 hides its flags in memory, where no filter sees them, and pidfds reach the init
-// through /proc/1.
+// missing are calls that fail with ENOSYS: clone3 hides its flags in memory, where no filter sees them, pidfds reach the init
+// through /proc/1, and the kernel has one number for all contexts of asynchronous I/O on the host.
 func missing() []uint32 {
-	return []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_PIDFD_SEND_SIGNAL}
+	return []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_PIDFD_SEND_SIGNAL,
+		unix.SYS_IO_SETUP}
 }
 
 // firstArgIsPid are calls that may not name one of the init's threads.
 func firstArgIsPid() []uint32 {
 	return []uint32{
-		unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PIDFD_OPEN, unix.SYS_PRLIMIT64,
+		unix.SYS_PIDFD_OPEN, unix.SYS_PRLIMIT64,
 		unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY,
 	}
+}
+
+// sender is a call that sends a signal, with the place of its number.
+type sender struct{ call, number uint32 }
+
+// senders may not name one of the init's threads either.
+func senders() []sender {
+	return []sender{{unix.SYS_KILL, 1}, {unix.SYS_TKILL, 1}, {unix.SYS_TGKILL, 2}, {unix.SYS_RT_SIGQUEUEINFO, 1}, {unix.SYS_RT_TGSIGQUEUEINFO, 2}}
+}
+
+// stops are the signals that stop a process. None may be sent: who stops all there is would stop a program that is just being
+// started, between fork and exec, and with it the init, which waits for the exec. A terminal still stops what runs on it.
+func stops() []uint32 {
+	return []uint32{uint32(unix.SIGSTOP), uint32(unix.SIGTSTP), uint32(unix.SIGTTIN), uint32(unix.SIGTTOU)}
 }
 
 const (
@@ -96,8 +111,11 @@ func (a *assembler) initThread() {
 // systemV are the calls that make System V objects, which outlive processes and count as nobody's memory.
 func systemV() []uint32 { return []uint32{unix.SYS_SHMGET, unix.SYS_SEMGET, unix.SYS_MSGGET} }
 
+// refusals are calls that are refused where no control group counts the memory that they take.
+type refusals struct{ systemV, memoryFiles bool }
+
 // filter is the program that every process of a slot runs under.
-func filter(withoutSystemV bool) []unix.SockFilter {
+func filter(r refusals) []unix.SockFilter {
 	a := &assembler{}
 	a.load(offArch)
 	a.op(unix.BPF_JMP|unix.BPF_K|unix.BPF_JEQ, auditArch, 1, 0)
@@ -106,8 +124,11 @@ func filter(withoutSystemV bool) []unix.SockFilter {
 	a.when(unix.BPF_JGE, x32Bit, func() { a.fail(unix.ENOSYS) })
 	a.deny(deniedEverywhere(), unix.EPERM)
 	a.deny(missing(), unix.ENOSYS)
-	if withoutSystemV {
+	if r.systemV {
 		a.deny(systemV(), unix.ENOSYS)
+	}
+	if r.memoryFiles { // no limit of a process counts what is written into them
+		a.deny([]uint32{unix.SYS_MEMFD_CREATE}, unix.ENOSYS)
 	}
 	a.args(unix.SYS_CLONE, 0, func() { a.when(unix.BPF_JSET, newNamespace, func() { a.fail(unix.EPERM) }) })
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
@@ -119,6 +140,13 @@ func filter(withoutSystemV bool) []unix.SockFilter {
 	}
 	for _, nr := range firstArgIsPid() {
 		a.args(nr, 0, a.initThread)
+	}
+	for _, s := range senders() {
+		a.args(s.call, 0, func() {
+			a.initThread()
+			a.load(offArgs + 8*s.number)
+			a.deny(stops(), unix.EPERM)
+		})
 	}
 	for _, nr := range []uint32{unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET} {
 		a.priority(nr)

@@ -28,17 +28,34 @@ type slot struct {
 	patience time.Duration
 	runs     int // programs so far
 	lanes    map[int]string
-	dirty    error // why it cannot be used again
 
 	process *os.Process
 	said    *os.File // what the init wrote before it died
 	sock    *os.File
 	raw     syscall.RawConn
 	dead    chan struct{} // closed when the init is gone and waited for
+	stuck   chan struct{} // closed when it was killed and did not go
+	killed  sync.Once
 
 	mu      sync.Mutex // guards what follows
 	next    uint64
 	waiting map[uint64]chan reply
+	dirty   error // why it cannot be used again
+}
+
+// spoil notes why a slot cannot be used again; nil says nothing. The first cause counts.
+func (s *slot) spoil(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dirty == nil {
+		s.dirty = err
+	}
+}
+
+func (s *slot) spoiled() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dirty
 }
 
 // silentError says that the init of a slot is dead or does not answer.
@@ -49,34 +66,47 @@ func (e *silentError) Error() string { return "the sandbox's init " + e.what }
 // starter starts the inits of all slots, on a thread of its own: the kernel ends a child whose parent's thread ends, and threads of
 // others come and go.
 type starter struct {
-	jobs chan func()
-	done chan struct{}
+	jobs    chan func()
+	stopped chan struct{} // closed by stop
+	done    chan struct{} // closed by the thread
 }
 
 func newStarter() *starter {
-	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
+	s := &starter{jobs: make(chan func()), stopped: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		runtime.LockOSThread()
 		defer close(s.done)
-		for job := range s.jobs {
-			job()
+		const slack = 5 * time.Millisecond // inits inherit it: Go's own thread looks after the others every 20 µs there while a program begins or ends
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0)
+		for {
+			select {
+			case job := <-s.jobs:
+				job()
+			case <-s.stopped:
+				return
+			}
 		}
 	}()
 	return s
 }
 
-// do runs a job on the thread.
-func (s *starter) do(job func()) {
+// do runs a job on the thread. It reports whether there still was one.
+func (s *starter) do(job func()) bool {
 	done := make(chan struct{})
-	s.jobs <- func() {
+	select {
+	case s.jobs <- func() {
 		defer close(done)
 		job()
+	}:
+		<-done
+		return true
+	case <-s.stopped:
+		return false
 	}
-	<-done
 }
 
 func (s *starter) stop() {
-	close(s.jobs)
+	close(s.stopped)
 	<-s.done
 }
 
@@ -121,9 +151,10 @@ func (id identity) attributes(net bool) *syscall.SysProcAttr {
 	return a
 }
 
-// initEnv is all the environment that an init has: one processor is enough for it, and it should stay small.
+// initEnv is all the environment that an init has. It should stay small. With one processor its threads would wait for the one that
+// waits in the kernel until Go's own thread has noticed that; and there is nothing long in it that a signal would have to stop.
 func initEnv() []string {
-	return []string{"GOMAXPROCS=1", "GOGC=20", "GODEBUG=memprofilerate=0,madvdontneed=1"}
+	return []string{"GOMAXPROCS=2", "GOGC=20", "GODEBUG=memprofilerate=0,madvdontneed=1,asyncpreemptoff=1"}
 }
 
 // startInit starts the process and returns our end of its socket.
@@ -161,6 +192,7 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 			attributes.UseCgroupFD, attributes.CgroupFD = true, fileFD(home)
 		}
 	}
+	err = errClosed
 	st.do(func() {
 		s.process, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{
 			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: attributes,
@@ -185,7 +217,7 @@ func memoryFile(name string) (*os.File, error) {
 // listen passes replies on until the init is gone, then waits for it.
 func (s *slot) listen() {
 	defer close(s.dead)
-	buf := make([]byte, 16<<10)
+	buf := make([]byte, replyBytes)
 	for {
 		n, err := s.sock.Read(buf)
 		if err != nil || n == 0 {
@@ -215,7 +247,7 @@ func (s *slot) pass(r reply) {
 
 // expect makes a channel for the replies of one request; drop ends that.
 func (s *slot) expect() (uint64, chan reply) {
-	const replies = 2 // a program starts, and ends
+	const replies = 4 // a program was asked for twice at most, and ends
 	c := make(chan reply, replies)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,6 +323,8 @@ func (s *slot) ask(ctx context.Context, req *request, fds ...*os.File) (reply, e
 		return r, r.err()
 	case <-s.dead:
 		return reply{}, s.lost(errors.New("has died"))
+	case <-s.stuck:
+		return reply{}, s.lost(errStuck)
 	case <-ctx.Done():
 		s.kill() // what it is doing cannot be stopped otherwise
 		return reply{}, ctx.Err()
@@ -343,20 +377,33 @@ func (s *slot) lost(err error) error {
 	return said
 }
 
-// kill ends the init, and with it everything in the slot.
-func (s *slot) kill() { _ = s.process.Kill() } // an error: it has ended
+// kill ends the init, and with it everything in the slot. A process that the kernel holds in a call of its own does not end: what
+// waits for it does not wait for ever.
+func (s *slot) kill() {
+	s.killed.Do(func() {
+		_ = s.process.Kill() // an error: it has ended
+		time.AfterFunc(s.patienceFor(opReset), func() { close(s.stuck) })
+	})
+}
 
-// destroy ends the slot and waits until nothing of it is left.
+var errStuck = errors.New("was killed, and has not ended: the kernel holds one of its processes")
+
+// destroy ends the slot and waits until nothing of it is left, or gives up.
 func (s *slot) destroy() error {
+	var err error
 	if s.process != nil {
 		s.kill()
-		<-s.dead
+		select {
+		case <-s.dead:
+		case <-s.stuck:
+			err = s.lost(errStuck)
+		}
 	}
 	closeAll([]*os.File{s.sock, s.said})
 	if s.group != nil {
-		return s.group.remove()
+		err = errors.Join(err, s.group.remove())
 	}
-	return nil
+	return err
 }
 
 // alive reports that the init is there.

@@ -33,7 +33,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	}
 }
 
-const testsOfUsers = "TestStatus|TestCaseSBo1.*|TestGrandchild.*|TestStdin|TestFiles.*|TestSnapshot.*|TestTwoPrograms.*|TestInit.*|TestPids.*|TestSockets.*|TestNextRunIsClean|TestControl.*|TestBackground.*"
+const testsOfUsers = "TestStatus|TestCaseSBo1.*|TestGrandchild.*|TestStdin|TestFiles.*|TestSnapshot.*|TestTwoPrograms.*|TestInit.*|TestPids.*|TestSockets.*|TestNextRunIsClean|TestControl.*|TestBackground.*|TestStart.*|TestSecond.*"
 
 // privileged says how this test process runs.
 func privileged() bool { return os.Getenv(asNobody) == "" && os.Geteuid() == 0 }

@@ -103,6 +103,12 @@ const (
 	mostFDs     = 8
 )
 
+// A reply is always one datagram. What a program decides in it, paths and the words of errors, is cut so that it fits.
+const (
+	replyBytes = 16 << 10
+	pathBytes  = 4096 // PATH_MAX
+)
+
 // message is what goes over the socket.
 type message interface{ fields(c *codec) }
 
@@ -124,6 +130,7 @@ type op = uint64
 const (
 	opSetup     op = iota + 1
 	opStart        // descriptors: stdin where there is one, stdout, stderr, the control descriptor, those of the lane
+	opBegun        // whether Target has begun: answered as by it, and only while it runs
 	opKill         // Target, and what it leaves behind
 	opInterrupt    // Target's process group
 	opUsage        // CPU time of all that ran since the last reset
@@ -202,7 +209,7 @@ func (s *setup) fields(c *codec) {
 // what a reply says.
 const (
 	saidDone    = iota + 1 // the request is done
-	saidStarted            // the program runs
+	saidStarted            // the program runs since At
 	saidMissing            // there is no such program: Errno
 	saidEnded              // it has ended, and what it left behind is gone
 	saidFailed             // the request failed: Text, Errno
@@ -216,6 +223,7 @@ type reply struct {
 	Text     string
 
 	At    int64  // CLOCK_MONOTONIC in ns: when it started or ended
+	Began int64  // when what ended was started
 	Wait  uint64 // wait status
 	CPU   int64  // ns, of the program and all that was reaped meanwhile
 	Peak  int64  // bytes, of the largest process
@@ -227,12 +235,22 @@ type reply struct {
 	Mode  uint64
 }
 
+// clip cuts what would make a reply too long for who reads it.
+func (r *reply) clip() {
+	for _, s := range []*string{&r.Text, &r.Path} {
+		if len(*s) > pathBytes {
+			*s = (*s)[:pathBytes]
+		}
+	}
+}
+
 func (r *reply) fields(c *codec) {
 	c.num(&r.ID)
 	c.num(&r.What)
 	c.num(&r.Errno)
 	c.str(&r.Text)
 	c.i64(&r.At)
+	c.i64(&r.Began)
 	c.num(&r.Wait)
 	c.i64(&r.CPU)
 	c.i64(&r.Peak)

@@ -15,8 +15,8 @@ import (
 
 // Pump reads one stream of a program. Its own goroutine reads all the time, so the program never waits for us.
 type Pump struct {
-	file *os.File // the read end, known to the poller
-	fd   int      // of file
+	file *os.File // the read end, known to the poller; nil before Begin
+	fd   int      // of it
 	over func(n int)
 	to   io.Writer     // nil = what is read is kept
 	done chan struct{} // closed by run at the end of the stream
@@ -31,6 +31,14 @@ type Pump struct {
 // read, as it comes; where it is nil, keep bytes of it are kept. over, where not nil, is told the number of bytes of every read. Close must
 // be called.
 func Stream(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err error) {
+	if p, w, err = Pipe(to, keep, over); err == nil {
+		p.Begin()
+	}
+	return p, w, err
+}
+
+// Pipe is Stream, but nothing is read before Begin, but by Take and Close: until then a program waits once the pipe is full.
+func Pipe(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, err
@@ -39,11 +47,24 @@ func Stream(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err 
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
 	p = &Pump{
-		file: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], over: over, to: to, done: make(chan struct{}),
-		kept: newKept(keep), buf: make([]byte, 32<<10),
+		fd: fds[0], over: over, to: to, done: make(chan struct{}),
+		kept: newKept(keep), buf: make([]byte, leastRead),
 	}
-	go p.run()
 	return p, os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// HoldsBytes is what a pipe takes while nothing is read.
+const HoldsBytes = 64 << 10
+
+const leastRead, mostRead = 512, 32 << 10 // bytes at once: few programs print much
+
+// Begin begins to read all the time. It must not be called after Close; again it does nothing.
+func (p *Pump) Begin() {
+	if p.file != nil {
+		return
+	}
+	p.file = os.NewFile(uintptr(p.fd), "output")
+	go p.run()
 }
 
 // run reads until the stream ends or Close makes it.
@@ -82,6 +103,9 @@ func (p *Pump) read(n int) (int, error) {
 			return 0, nil
 		}
 		p.keep(p.buf[:got])
+		if got == len(p.buf) && got < mostRead {
+			p.buf = make([]byte, mostRead)
+		}
 		if p.over != nil {
 			p.over(got)
 		}
@@ -127,8 +151,15 @@ func (p *Pump) take() sandbox.Output {
 func (p *Pump) Close() sandbox.Output {
 	p.mu.Lock()
 	out := p.take()
+	again := p.closed
 	p.closed = true
 	p.mu.Unlock()
+	if p.file == nil {
+		if !again {
+			_ = unix.Close(p.fd)
+		}
+		return out
+	}
 	_ = p.file.Close()
 	<-p.done
 	return out

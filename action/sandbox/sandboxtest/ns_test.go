@@ -41,7 +41,7 @@ func nsOf(tier sandbox.Tier) func() (sandbox.Executor, error) {
 
 // The whole table with the best tier that there is, and what a tier decides on with each other.
 func TestNS(t *testing.T) {
-	do := Run
+	do, played := Run, 0
 	for _, tier := range []sandbox.Tier{sandbox.TierCgroup2, sandbox.TierCgroup1, sandbox.TierRlimit} {
 		t.Run(string(tier), func(t *testing.T) {
 			executor, err := ns.New(ns.Config{Tier: tier})
@@ -53,7 +53,11 @@ func TestNS(t *testing.T) {
 			}
 			do(t, nsOf(tier))
 			do = RunLimits
+			played++
 		})
+	}
+	if played == 0 && os.Geteuid() == 0 && !t.Failed() {
+		t.Error("root, and no tier of this machine was tried")
 	}
 }
 
@@ -105,7 +109,7 @@ func asNobody(t *testing.T, test string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	report := t.Log
-	if err != nil || !strings.Contains(string(out), "--- PASS") {
+	if played := strings.Contains(string(out), "--- PASS: TestNS/"); err != nil || !played { // TestNS itself passes where all is skipped
 		report = t.Error
 	}
 	report(fmt.Sprintf("as nobody: %v\n%s", err, unindented(string(out))))

@@ -264,8 +264,8 @@ func closeRunning(t *testing.T, s *stage) {
 	box := s.open(t)
 	p := s.begin(t, ctx, box, s.command("host", "wait"))
 	s.close(t, box)
-	if r, err := p.Wait(ctx); err == nil && r.Status != sandbox.StatusSignaled && r.Status != sandbox.StatusCanceled {
-		t.Error(summary(r))
+	if r, err := p.Wait(ctx); err != nil || r.Status != sandbox.StatusSignaled && r.Status != sandbox.StatusCanceled {
+		t.Errorf("%v, %s", err, summary(r))
 	}
 	if err := box.Close(); err != nil {
 		t.Errorf("a second Close: %v", err)

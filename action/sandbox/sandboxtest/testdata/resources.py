@@ -78,11 +78,15 @@ def fill():
 
 def memory_files():
     """Memory files of 8 MiB, 1 GiB together."""
-    for i in range(128):
-        handle, block = os.memfd_create(str(i)), b"x" * MiB
-        for _ in range(8):
-            os.write(handle, block)
-    say("MiB", 1024)
+    written, block = 0, b"x" * MiB
+    try:
+        for i in range(128):
+            handle = os.memfd_create(str(i))
+            for _ in range(8):
+                written += os.write(handle, block)
+    except OSError as e:
+        say("refused", errno.errorcode[e.errno])
+    say("MiB", written // MiB)
 
 def large_file():
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -92,7 +96,11 @@ def large_file():
 
 def large_memory_file():
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    handle, block = os.memfd_create("large"), b"x" * MiB
+    try:
+        handle, block = os.memfd_create("large"), b"x" * MiB
+    except OSError as e:
+        say("refused", errno.errorcode[e.errno])
+        sys.exit(1)
     for _ in range(1024):
         os.write(handle, block)
 
@@ -168,7 +176,21 @@ def sleep():
     time.sleep(30)
 
 def stop():
-    os.kill(os.getpid(), signal.SIGSTOP)
+    """Stops itself, and all there is, by every signal that stops: what is just being started must not stand still for ever."""
+    import threading
+    alone()
+    for who in (os.getpid(), -1):
+        for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+            try:
+                os.kill(who, number)
+                say(f"{number} to {who}", "ok")
+            except OSError:
+                pass
+    try:
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        say("thread", "ok")
+    except OSError as e:
+        say("refused", errno.errorcode[e.errno])
 
 def burn_in_children():
     for _ in range(8):
