@@ -354,7 +354,7 @@ func TestWordsAreForgottenWithTheServer(t *testing.T) {
 		t.Fatal("nothing was learned")
 	}
 	fresh := maps.Clone(routes)
-	fresh["GET /version"] = fixed(200, `{"version":"0.99"}`)
+	fresh["GET /v1/models"] = fixed(200, `{"data":[{"id":"q","owned_by":"acme","max_model_len":256}]}`)
 	fresh["POST /v1/completions"] = fixed(404, `{"detail":"Not Found"}`)
 	e.address, _ = addressOf(mock.New(t, mock.Config{Routes: fresh}).URL())
 	if _, err := e.Recheck(t.Context(), ProbeOptions{}); err != nil {
