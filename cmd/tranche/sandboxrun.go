@@ -79,8 +79,16 @@ func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
 	if r.Status == sandbox.StatusCanceled {
 		return outcome(stopped())
 	}
-	if err := c.verdict(cmd, spec, r); codeOf(err) != codeOK || !stdout.dropped.Load() && !stderr.dropped.Load() {
+	if err := c.verdict(cmd, spec, r); codeOf(err) != codeOK {
 		return err
+	}
+	for _, p := range []*passing{stdout, stderr} {
+		if err := p.failed.Load(); err != nil {
+			return withCode(codeNoSandbox, fmt.Errorf("its output could not be written: %w", *err))
+		}
+	}
+	if !stdout.dropped.Load() && !stderr.dropped.Load() {
+		return nil
 	}
 	return &coded{codeTimedOut, errors.New("its output was not read to the end within its wall time; the rest is dropped")}
 }
@@ -183,6 +191,7 @@ type passing struct {
 	pieces  chan []byte
 	taken   chan error // one a piece
 	dropped atomic.Bool
+	failed  atomic.Pointer[error] // the first fault of a write
 }
 
 func pass(ctx context.Context, to io.Writer) *passing {
@@ -190,6 +199,9 @@ func pass(ctx context.Context, to io.Writer) *passing {
 	go func() { // ends with close, or with the program where the last write does not
 		for b := range p.pieces {
 			_, err := to.Write(b)
+			if err != nil {
+				p.failed.CompareAndSwap(nil, &err)
+			}
 			p.taken <- err
 		}
 	}()

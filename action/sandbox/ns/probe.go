@@ -12,7 +12,7 @@ import (
 	"tranche/action/sandbox"
 )
 
-// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot. That the slot
+// probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot, until one works or has no answer in time. That the slot
 // could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
 func (e *Executor) probe() {
 	e.can = sandbox.Capabilities{Backend: backend, Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
@@ -40,8 +40,17 @@ func (e *Executor) probe() {
 			return
 		}
 		tried = append(tried, fmt.Errorf("%s: %w", t.name, err))
+		if late(err) {
+			break
+		}
 	}
 	e.nothing(errors.Join(tried...))
+}
+
+// late tells a trial that ran out of time from one that failed: a busy host is no reason to hold programs by less than it can.
+func late(err error) bool {
+	var silent *silentError
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &silent) && silent.late
 }
 
 // candidate is a tier that may work.
@@ -106,7 +115,11 @@ func (e *Executor) tryRun(ctx context.Context, s *slot, spec sandbox.Spec) error
 
 // nothing says that no sandbox can be opened, and why.
 func (e *Executor) nothing(err error) {
-	e.broken = fmt.Errorf("sandbox %s does not work on this host: %w", backend, err)
+	verdict := "does not work on this host"
+	if late(err) {
+		verdict = "could not be tried on this host, which is busy; try again"
+	}
+	e.broken = fmt.Errorf("sandbox %s %s: %w", backend, verdict, err)
 	for _, p := range promises() {
 		e.can.Promises[p], e.can.Why[p] = sandbox.Absent, oneLine(err)
 	}

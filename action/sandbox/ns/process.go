@@ -299,7 +299,7 @@ func (p *process) watch() {
 				continue
 			}
 			p.slot.kill()
-			p.lost(p.slot.lost(fmt.Errorf("did not answer within %v", p.slot.patience)))
+			p.lost(p.slot.late(p.slot.patience))
 			return
 		case <-p.slot.dead:
 			p.lost(p.slot.lost(errors.New("has died")))

@@ -59,7 +59,10 @@ func (s *slot) spoiled() error {
 }
 
 // silentError says that the init of a slot is dead or does not answer.
-type silentError struct{ what string }
+type silentError struct {
+	what string
+	late bool // alive, as far as is known: it had no answer in time
+}
 
 func (e *silentError) Error() string { return "the sandbox's init " + e.what }
 
@@ -330,7 +333,7 @@ func (s *slot) ask(ctx context.Context, req *request, fds ...*os.File) (reply, e
 		return reply{}, ctx.Err()
 	case <-timer.C:
 		s.kill()
-		return reply{}, s.lost(fmt.Errorf("did not answer within %v", s.patienceFor(req.Op)))
+		return reply{}, s.late(s.patienceFor(req.Op))
 	}
 }
 
@@ -365,8 +368,15 @@ type failedError struct {
 func (e *failedError) Error() string { return "in the sandbox: " + e.text }
 func (e *failedError) Unwrap() error { return e.errno }
 
+// late says that the init had no answer in time.
+func (s *slot) late(within time.Duration) error {
+	said := s.lost(fmt.Errorf("did not answer within %v", within))
+	said.late = true
+	return said
+}
+
 // lost says what became of the init, with its last words.
-func (s *slot) lost(err error) error {
+func (s *slot) lost(err error) *silentError {
 	said := &silentError{what: err.Error()}
 	if s.said != nil {
 		buf := make([]byte, 2000)
