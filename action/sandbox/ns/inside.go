@@ -5,10 +5,10 @@ package ns
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -22,23 +22,52 @@ const initName = "tranche: init of a sandbox"
 // socketFD is the init's end of the socket.
 const socketFD = 3
 
+// closeInherited closes what the host holds open without close-on-exec; what has that mark was opened since, by this process: Go's runtime
+// may have begun to poll before main. It asks the kernel itself, for package os would begin to poll.
+func closeInherited() error {
+	dir, err := unix.Open("/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	var names []string
+	buf := make([]byte, 8<<10)
+	for n := 1; n > 0; {
+		if n, err = unix.ReadDirent(dir, buf); err != nil {
+			return err
+		}
+		_, _, names = unix.ParseDirent(buf[:max(n, 0)], -1, names)
+	}
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd <= socketFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd) // an error leaves it closed too
+		}
+	}
+	return nil
+}
+
 // Init must be the first thing that main does, and TestMain in tests that use the back end. It returns at once, unless this process
 // was started to be the init of a slot: then it never returns.
 func Init() {
 	if len(os.Args) != 1 || os.Args[0] != initName || os.Getpid() != 1 {
 		return
 	}
-	// What the host holds open without close-on-exec is none of ours.
-	must("close_range", unix.CloseRange(socketFD+1, math.MaxUint32, 0))
-	hide()
-	in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}}
-	onOtherThread(func() {
-		if err := in.serve(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		unix.Exit(1) // takes all of the slot with it
+	onFirstThread(func() {
+		must("close what the host has open", closeInherited())
+		hide()
+		in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}}
+		onOtherThread(func() {
+			if err := in.serve(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+			unix.Exit(1) // takes all of the slot with it
+		})
+		in.orphans()
 	})
-	onFirstThread(in.orphans)
 }
 
 // hide keeps programs of the slot away from the init, and ends it with its host.
@@ -68,17 +97,13 @@ func must(what string, err error) {
 // first thread belongs, and the init is to stay outside the group of its programs.
 func onOtherThread(f func()) {
 	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		onOtherThread(f)
-		select {} // keeps the first thread
+		runtime.LockOSThread() // never the first: onFirstThread has it
+		f()
 	}()
 }
 
-// onFirstThread runs f, which does not return, on the process's first thread.
+// onFirstThread runs f, which does not return, on the process's first thread, and keeps that. It comes before all that takes threads:
+// whoever else held the first one would make it look for ever, taking one more thread at each look.
 func onFirstThread(f func()) {
 	found := make(chan struct{})
 	var try func()
@@ -374,16 +399,13 @@ func (in *inside) startThreads() {
 	for range begun {
 		<-ready
 	}
-	if in.setup.OwnIdentity {
-		padThreads(10)
-	} else {
-		padThreads(16)
-	}
+	padThreads()
 }
 
 // padThreads makes threads, which Go takes when others wait in the kernel, until there are so many: one that is begun later may be refused,
 // and end the init. Where they count as processes of the programs, no slot may be told from another by them either.
-func padThreads(all int64) {
+func padThreads() {
+	const all = 16
 	stay, begun, more := make(chan bool), make(chan struct{}), 0
 	for n := threads(); n != all; n = threads() {
 		if n < all {
