@@ -2,6 +2,7 @@
 package sessiontest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -447,7 +448,9 @@ func (s suite) zygoteLimits(t *testing.T) {
 	}{{"SIGKILL", long, sandbox.StatusSignaled}, {"SIGTERM", long, sandbox.StatusSignaled}, {"SIGSTOP", time.Second / 2, sandbox.StatusWallLimit}} {
 		code := "import os, signal, time; os.kill(os.getppid(), signal." + c.signal + "); time.sleep(60)"
 		r, err := z.Run(ctx, code, nil, session.Limits{Wall: c.wall})
-		if err != nil || r.Status != c.want || r.Exit != -1 {
+		// A back end may refuse SIGSTOP, which is an error of the code's own then.
+		refused := c.signal == "SIGSTOP" && r.Status == sandbox.StatusNonzero && bytes.Contains(r.Stdout.Head, []byte("PermissionError"))
+		if err != nil || !refused && (r.Status != c.want || r.Exit != -1) {
 			t.Errorf("a run that sends its zygote %s: %+v, %v", c.signal, r, err)
 		}
 		if r, err := z.Run(ctx, "print(2)", nil, session.Limits{Wall: long}); err != nil || string(r.Stdout.Head) != "2\n" {
