@@ -106,8 +106,9 @@ func checkIDs(t *testing.T, f facts) {
 		t.Errorf("expected token ids in nearly every row, got %v of %d", with, realRows)
 	}
 	sampled, counted := f.number(t, "sampled"), f.number(t, "completion_tokens")
-	if sampled < 0.9*counted {
-		t.Errorf("expected an id for nearly each of the %v generated tokens, got %v", counted, sampled)
+	const ofStop = 10 // tokens of a stop string, at most: generated, and not in the answer
+	if sampled < counted-ofStop*realRows {
+		t.Errorf("expected an id for each of the %v generated tokens but those of stop strings, got %v", counted, sampled)
 	}
 	t.Logf("%v rows with ids, %v ids for %v generated tokens, mean reward %v over %v", f["rows_with_ids"], sampled, counted, f["reward_mean"], f["reward_n"])
 }
