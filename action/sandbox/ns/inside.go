@@ -399,11 +399,13 @@ func (in *inside) startThreads() {
 	for range begun {
 		<-ready
 	}
-	padThreads()
+	if !in.setup.OwnIdentity {
+		padThreads()
+	}
 }
 
-// padThreads makes threads, which Go takes when others wait in the kernel, until there are so many: one that is begun later may be refused,
-// and end the init. Where they count as processes of the programs, no slot may be told from another by them either.
+// padThreads makes threads, which Go takes when others wait in the kernel, until there are as many as in each slot: where they count as
+// processes of the programs, no slot may be told from another by them, nor one begin later.
 func padThreads() {
 	const all = 16
 	stay, begun, more := make(chan bool), make(chan struct{}), 0
