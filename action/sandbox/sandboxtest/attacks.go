@@ -259,10 +259,10 @@ func lasted(d time.Duration) claim {
 	}
 }
 
-// burnt holds CPU time to its limit: what is over comes of the time between two looks, on every core.
+// burnt holds CPU time to its limit: what is over comes of the time between two looks, on every core; on a host as busy as in Mixed a look may be a second late.
 func burnt(limit time.Duration) claim {
 	return func(_ *stage, r sandbox.Result) string {
-		return unless(r.Usage.CPU >= limit*9/10 && r.Usage.CPU <= limit+500*time.Millisecond, "%v of CPU time under a limit of %v", r.Usage.CPU, limit)
+		return unless(r.Usage.CPU >= limit*9/10 && r.Usage.CPU <= limit+2*time.Second, "%v of CPU time under a limit of %v", r.Usage.CPU, limit)
 	}
 }
 
