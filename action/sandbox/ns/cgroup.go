@@ -3,7 +3,6 @@
 package ns
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -78,7 +77,7 @@ func startTime(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	f := statFields(string(text))
 	const startField = 19
 	if len(f) <= startField {
 		return "", fmt.Errorf("/proc/%d/stat is too short", pid)

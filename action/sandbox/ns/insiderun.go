@@ -464,13 +464,18 @@ func processes() []listed {
 	return all
 }
 
-// parseStat reads a line of /proc/PID/stat. The name in it may hold anything, so fields are counted from the last bracket.
-func parseStat(pid int, text string) (listed, bool) {
+// statFields are the fields of a line of /proc/PID/stat after the process's name; that may hold anything, so the last bracket ends it.
+func statFields(text string) []string {
 	end := strings.LastIndexByte(text, ')')
 	if end < 0 {
-		return listed{}, false
+		return nil
 	}
-	f := strings.Fields(text[end+1:])
+	return strings.Fields(text[end+1:])
+}
+
+// parseStat reads a line of /proc/PID/stat.
+func parseStat(pid int, text string) (listed, bool) {
+	f := statFields(text)
 	const state, parent, utime, cstime = 0, 1, 11, 14
 	if len(f) <= cstime {
 		return listed{}, false

@@ -45,32 +45,32 @@ func (c *codec) flag(v *bool) {
 }
 
 func (c *codec) str(v *string) {
-	n := uint64(len(*v))
-	c.num(&n)
-	if !c.reading {
-		c.b = append(c.b, *v...)
-		return
+	if b, ok := piece(c, *v); ok {
+		*v = string(b)
 	}
-	if n > uint64(len(c.b)) {
-		c.fail()
-		return
-	}
-	*v, c.b = string(c.b[:n]), c.b[n:]
 }
 
 // bytes is str for contents: what is read is a part of the message, not a copy.
 func (c *codec) bytes(v *[]byte) {
-	n := uint64(len(*v))
+	if b, ok := piece(c, *v); ok {
+		*v = b
+	}
+}
+
+// piece writes a text after its length, or reads one; read says which.
+func piece[T string | []byte](c *codec, v T) (b []byte, read bool) {
+	n := uint64(len(v))
 	c.num(&n)
 	if !c.reading {
-		c.b = append(c.b, *v...)
-		return
+		c.b = append(c.b, v...)
+		return nil, false
 	}
 	if n > uint64(len(c.b)) {
 		c.fail()
-		return
+		return nil, false
 	}
-	*v, c.b = c.b[:n:n], c.b[n:]
+	b, c.b = c.b[:n:n], c.b[n:]
+	return b, true
 }
 
 func (c *codec) list(v *[]string) {

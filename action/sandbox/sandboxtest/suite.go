@@ -53,7 +53,7 @@ type stage struct {
 // Run tries every attack on the executor that open makes. It sets variables of the environment, so it runs alone.
 func Run(t *testing.T, open func() (sandbox.Executor, error)) {
 	s := newStage(t, open)
-	t.Run("attack", func(t *testing.T) { s.tryAll(t, attacks()) })
+	t.Run("attack", func(t *testing.T) { s.tryAll(t, attacks(soon)) })
 	t.Run("probe", func(t *testing.T) {
 		for _, p := range probes() {
 			t.Run(p.name, func(t *testing.T) { s.probe(t, p) })
@@ -73,7 +73,7 @@ func Run(t *testing.T, open func() (sandbox.Executor, error)) {
 // the rest with its best one.
 func RunLimits(t *testing.T, open func() (sandbox.Executor, error)) {
 	s := newStage(t, open)
-	s.tryAll(t, slices.DeleteFunc(attacks(), func(a attack) bool { return !a.ofTier() }))
+	s.tryAll(t, slices.DeleteFunc(attacks(soon), func(a attack) bool { return !a.ofTier() }))
 }
 
 func (s *stage) tryAll(t *testing.T, list []attack) {

@@ -159,7 +159,7 @@ func TestListIsSorted(t *testing.T) {
 	path, dir := folder(t)
 	must(t, Write(dir, sandbox.File{Path: "b/z"}, sandbox.File{Path: "b/a/x", Data: []byte("123"), Mode: 0o755}, sandbox.File{Path: "a"}))
 	must(t, os.Symlink("x", filepath.Join(path, "c")))
-	all, err := List(dir, 6)
+	all, err := list(dir, 6)
 	must(t, err)
 	var got []string
 	for _, e := range all {
@@ -170,7 +170,7 @@ func TestListIsSorted(t *testing.T) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 	var large *sandbox.TooLargeError
-	if _, err := List(dir, 5); !errors.As(err, &large) {
+	if _, err := list(dir, 5); !errors.As(err, &large) {
 		t.Errorf("6 entries where 5 are allowed: %v", err)
 	}
 }
@@ -477,4 +477,16 @@ func FuzzUntar(f *testing.F) {
 		}
 		must(t, Wipe(d))
 	})
+}
+
+// list returns the entries below a folder, what a folder holds right after it, sorted by name. More than so many are a
+// *sandbox.TooLargeError.
+func list(dir *os.File, most int) (all []Entry, err error) {
+	w := walker{dir: dir, room: most}
+	defer func() { err = errors.Join(err, w.close()) }()
+	err = w.walk(func(e Entry) error {
+		all = append(all, e)
+		return nil
+	})
+	return all, err
 }

@@ -22,18 +22,6 @@ type Entry struct {
 	Size int64       // bytes of a regular file
 }
 
-// List returns the entries below a folder, what a folder holds right after it, sorted by name. More than so many are a
-// *sandbox.TooLargeError.
-func List(dir *os.File, most int) (all []Entry, err error) {
-	w := walker{dir: dir, room: most}
-	defer func() { err = errors.Join(err, w.close()) }()
-	err = w.walk(func(e Entry) error {
-		all = append(all, e)
-		return nil
-	})
-	return all, err
-}
-
 // walker goes through a tree. It holds one descriptor at a time however deep the tree is. Where bits keep even the owner out, they are
 // set until close.
 type walker struct {
