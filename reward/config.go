@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,19 +24,23 @@ type Config struct {
 	// Timeout is how long one grading may take once it has started. One that goes on longer gives no verdict and is
 	// abandoned. Default 30s.
 	Timeout time.Duration `yaml:"timeout"`
-	// Total is the rule that makes one number of the components. Default and only rule: weighted_sum, the mean of the
-	// scores by weight; nil when a component with a weight has no score.
+	// Retries is how often a grading is asked again that says it may succeed later (Unjudged.Retry). Default 2; below 0 = never.
+	Retries int `yaml:"retries"`
+	// Pause is the wait before the first such retry; it doubles each time. Default 100ms.
+	Pause time.Duration `yaml:"pause"`
+	// MaxAbandoned is how many gradings of one grader, given up because they did not stop at their time, may go on before it is
+	// not asked any more (no verdict) until some of them have ended. Each may hold a core. Default 16.
+	MaxAbandoned int `yaml:"max_abandoned"`
+	// Total is the rule that makes one number of the components: weighted_sum, gate, product or minimum; total.go says how.
+	// Default weighted_sum, the mean of the scores by weight; nil when a component with a weight has no score.
 	Total string `yaml:"total"`
 }
-
-// WeightedSum is the rule of Config.Total.
-const WeightedSum = "weighted_sum"
 
 // Spec is one grader of a run.
 type Spec struct {
 	// Name of the component in the dataset; unique. Default: its kind.
 	Name string `yaml:"name"`
-	// Kind is how it judges: auto, exact, numeric, contains, regex, none, or the kind of a grader given to New. Default auto.
+	// Kind is how it judges: auto, exact, numeric, contains, regex, none, or a kind given to New. Default auto.
 	//
 	//	auto      as the task's reward style says; without one (or with verl's "rule"): numeric when the ground truth is a
 	//	          number, else exact
@@ -45,8 +50,10 @@ type Spec struct {
 	//	regex     the text matches Pattern, or the ground truth as a pattern where there is none
 	//	none      nothing is judged; only alone
 	Kind string `yaml:"kind"`
-	// Weight in the total, 0 or more; 0 records the component without counting it. Default (nil) 1.
+	// Weight in the total, 0 or more; 0 records the component, and its parts, without counting them. Default (nil) 1.
 	Weight *float64 `yaml:"weight"`
+	// Threshold is the least score that lets the total through, from 0 to 1, with the rule gate. Default (nil): it holds nothing up.
+	Threshold *float64 `yaml:"threshold"`
 	// Marker is what stands before the answer; the last one counts. For auto, exact, numeric. Default "####".
 	Marker string `yaml:"marker"`
 	// Pattern is a regular expression (RE2 syntax) for kind regex. Default: the task's ground truth.
@@ -61,6 +68,8 @@ type Spec struct {
 	// From says which text is judged: final (what was submitted, else the last thing the model said) or content (the last
 	// thing the model said, also when something was submitted). Default final.
 	From string `yaml:"from"`
+	// With holds the options of a kind given to New, a JSON object; ReadOptions decodes it. Built-in kinds take none.
+	With json.RawMessage `yaml:"with"`
 }
 
 // Kinds of graders that come with the program.
@@ -93,15 +102,21 @@ func options() map[string][]string {
 	}
 }
 
+// BuiltIn tells the kinds that come with this package.
+func BuiltIn(kind string) bool {
+	_, ok := options()[kind]
+	return ok
+}
+
 // Validate reports every fault of the configuration at once. It knows the built-in kinds only; New also accepts the kinds
-// of the graders it is given.
+// it is given.
 func (c Config) Validate() error { return c.validate(options()) }
 
 func (c Config) validate(kinds map[string][]string) error {
 	c = c.withDefaults()
 	var errs []error
 	names := make(map[string]bool, len(c.Graders))
-	weight := 0.0
+	weight, gates := 0.0, false
 	for i, s := range c.Graders {
 		for _, err := range s.faults(kinds) {
 			errs = append(errs, fmt.Errorf("graders[%d] (%s): %w", i, s.Name, err))
@@ -114,12 +129,17 @@ func (c Config) validate(kinds map[string][]string) error {
 		}
 		names[s.Name] = true
 		weight += *s.Weight
+		gates = gates || s.Threshold != nil
 	}
+	errs = append(errs, c.nested()...)
 	if weight == 0 {
 		errs = append(errs, errors.New("graders: every weight is 0, expected one above 0"))
 	}
-	if c.Total != WeightedSum {
-		errs = append(errs, fmt.Errorf("total: %q, expected %s", c.Total, WeightedSum))
+	if !slices.Contains(rules(), c.Total) {
+		errs = append(errs, fmt.Errorf("total: %q, expected one of %s", c.Total, strings.Join(rules(), ", ")))
+	}
+	if gates != (c.Total == Gate) {
+		errs = append(errs, fmt.Errorf("threshold: total %s, of which gate alone takes thresholds, and needs one", c.Total))
 	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers: %d, expected 1 or more, or 0 for the default", c.Workers))
@@ -130,7 +150,27 @@ func (c Config) validate(kinds map[string][]string) error {
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("timeout: %s, expected more than 0s, or 0s for the default", c.Timeout))
 	}
+	if c.Pause < 0 {
+		errs = append(errs, fmt.Errorf("pause: %s, expected more than 0s, or 0s for the default", c.Pause))
+	}
+	if c.MaxAbandoned < 0 {
+		errs = append(errs, fmt.Errorf("max_abandoned: %d, expected 1 or more, or 0 for the default", c.MaxAbandoned))
+	}
 	return errors.Join(errs...)
+}
+
+func rules() []string { return []string{WeightedSum, Gate, Product, Minimum} }
+
+// nested refuses names under which parts of another component may be stored.
+func (c Config) nested() (errs []error) {
+	for _, s := range c.Graders {
+		for _, of := range c.Graders {
+			if strings.HasPrefix(s.Name, of.Name+".") {
+				errs = append(errs, fmt.Errorf("graders: the name %q is kept for parts of %q", s.Name, of.Name))
+			}
+		}
+	}
+	return errs
 }
 
 // faults lists what is wrong with one spec, defaults filled in.
@@ -140,7 +180,7 @@ func (s Spec) faults(kinds map[string][]string) (errs []error) {
 		return []error{fmt.Errorf("kind: %q, expected one of %s", s.Kind, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))}
 	}
 	given := map[string]bool{
-		"marker": s.Marker != "", "pattern": s.Pattern != "", "normalize": s.Normalize != nil, "tolerance": s.Tolerance != 0,
+		"marker": s.Marker != "", "pattern": s.Pattern != "", "normalize": s.Normalize != nil, "tolerance": s.Tolerance != 0, "with": len(s.With) > 0,
 	}
 	for _, opt := range slices.Sorted(maps.Keys(given)) {
 		if given[opt] && !slices.Contains(takes, opt) {
@@ -149,6 +189,9 @@ func (s Spec) faults(kinds map[string][]string) (errs []error) {
 	}
 	if w := *s.Weight; !(w >= 0) || math.IsInf(w, 0) {
 		errs = append(errs, fmt.Errorf("weight: %v, expected 0 or more", w))
+	}
+	if t := s.Threshold; t != nil && !isScore(*t) {
+		errs = append(errs, fmt.Errorf("threshold: %v, expected 0 to 1", *t))
 	}
 	if t := s.Tolerance; !(t >= 0) || math.IsInf(t, 0) {
 		errs = append(errs, fmt.Errorf("tolerance: %v, expected 0 or more", t))
@@ -184,10 +227,31 @@ func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
+	if c.Retries == 0 {
+		c.Retries = 2
+	}
+	if c.Pause == 0 {
+		c.Pause = 100 * time.Millisecond
+	}
+	if c.MaxAbandoned == 0 {
+		c.MaxAbandoned = 16
+	}
 	if c.Total == "" {
 		c.Total = WeightedSum
 	}
 	return c
+}
+
+// filled sets the options of a built-in kind that were not given.
+func (s Spec) filled() Spec {
+	takes := options()[s.Kind]
+	if s.Marker == "" && slices.Contains(takes, "marker") {
+		s.Marker = defaultMarker
+	}
+	if s.Normalize == nil && slices.Contains(takes, "normalize") {
+		s.Normalize = []string{trim, lower, spaces}
+	}
+	return s
 }
 
 // withDefaults leaves Marker and Normalize alone: whether they were given tells a mistake.

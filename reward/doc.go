@@ -6,6 +6,8 @@
 // fails, panics or does not end: all these leave the score nil, with the reason in the outcome. An episode whose model said
 // nothing is judged: it scores 0.
 //
-// It runs no code that a model wrote and asks no model; it never changes an episode and never retries. Open scorer.go
-// first, then number.go, which holds the rules of what counts as a number in an answer.
+// It runs no code that a model wrote and asks no model: graders that do are kinds of the packages below this one. It never changes an
+// episode. What says that it may help (Unjudged.Retry) is asked again a few times, nothing else. docs/rewards.md says how verdicts are
+// made. Open scorer.go first, then kind.go (how a package offers a grader), total.go, and number.go, which holds the rules of what counts
+// as a number in an answer.
 package reward

@@ -9,7 +9,7 @@ import (
 
 // Grader judges one closed episode. It is called from many episodes at once and keeps nothing of one.
 type Grader interface {
-	// ID is its kind and version, "numeric/1"; it is stored with every score. A Spec chooses it by the part before the /.
+	// ID is its kind and version, "numeric/1"; it is stored with every score.
 	ID() string
 	// Grade judges. An *Unjudged error says why there is nothing to judge; any other error is the grader's own failure. In
 	// both cases there is no verdict, never a zero. It must return soon after ctx is done; one that does not is abandoned.
@@ -23,20 +23,44 @@ type Input struct {
 	Said      bool   // false when the model said nothing at all; Text is "" then
 	Messages  []episode.Message
 	NumPrompt int // how many of Messages are the prompt
+	Turns     []episode.Turn
+	Actions   []episode.ActionRecord
 	Stop      episode.Stop
+	Episode   string // id of the episode: what a grader that draws lots takes them from
 }
 
-// Finding is a judgement.
+// Finding is a judgement. What a Finding breaks of the rules below makes it the grader's failure: no verdict.
 type Finding struct {
-	Score    float64 // from 0 to 1
-	Evidence string  // what was looked at and found; cut to 200 bytes
-	Grader   string  // id of the grader that really judged; "" = the one that was asked
+	Score    float64   // from 0 to 1
+	Raw      *float64  // the grader's own figure on its own scale (seconds, a distance, passed tests); nil = none
+	Evidence string    // what was looked at and found; cut to 200 bytes
+	Grader   string    // id of the grader that really judged; "" = the one that was asked
+	Tier     string    // what held the code that was run (a sandbox's limit tier); "" = none was run
+	Cost     Cost      // counted beside an error too; Wall 0 = the time that Grade took
+	Parts    []Part    // further components of the same judgement
+	Turns    []float64 // process graders: credit for each model turn, len(Input.Turns) of them, NaN = none; nil = no such grader
 }
 
-// Unjudged says that there was nothing to judge, for a reason on the task's side.
+// Cost is what a judgement cost.
+type Cost = episode.Cost
+
+// Part is one more component of a judgement, stored beside the main one as "<component>.<Name>".
+type Part struct {
+	Name     string   // unique among the parts
+	Score    *float64 // from 0 to 1; nil = no verdict
+	Weight   float64  // in the total, times the weight of the component; 0 = only recorded
+	Raw      *float64
+	Evidence string // cut to 200 bytes
+}
+
+// Unjudged says that there is no verdict and why: nothing to judge, for a reason on the task's side, or something that a verdict
+// needs has failed.
 type Unjudged struct {
 	Reason string // one word for outcomes: missing_ground_truth, …
 	Detail string // for people
+	// Retry says that asking again may help: a sandbox died, a judge answered 500. The Scorer asks again, up to
+	// Config.Retries times.
+	Retry bool
 }
 
 func (u *Unjudged) Error() string {
@@ -52,16 +76,11 @@ const (
 	BadTruth     = "bad_ground_truth"     // the task's answer is nothing this grader can compare with
 	UnknownStyle = "unknown_style"        // the task asks for a grader that is not here
 	NotGraded    = "not_graded"           // the run or the task wants no grade
+	NotJudged    = "not_judged"           // a part of a judgement that the grader left open
 )
 
-// build makes the grader of a spec with a built-in kind.
+// build makes the grader of a filled spec with a built-in kind.
 func build(s Spec) Grader {
-	if s.Marker == "" {
-		s.Marker = defaultMarker
-	}
-	if s.Normalize == nil {
-		s.Normalize = []string{trim, lower, spaces}
-	}
 	switch s.Kind {
 	case KindExact:
 		return exact{s.Marker, s.Normalize}
@@ -135,7 +154,7 @@ func (a auto) choose(t *episode.Task) (Grader, error) {
 	case KindNone:
 		return none{}, nil
 	}
-	return nil, &Unjudged{UnknownStyle, fmt.Sprintf("the task asks for style %q", t.Style)}
+	return nil, &Unjudged{Reason: UnknownStyle, Detail: fmt.Sprintf("the task asks for style %q", t.Style)}
 }
 
 // truth is the task's ground truth. One without any text is as good as missing: every answer contains it.

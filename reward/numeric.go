@@ -36,7 +36,7 @@ func (g numeric) Grade(_ context.Context, in Input) (Finding, error) {
 	}
 	want, ok := truthNumber(stated, g.marker)
 	if !ok {
-		return Finding{}, &Unjudged{BadTruth, fmt.Sprintf("%q is not a number", clipTo(stated, 80))}
+		return Finding{}, &Unjudged{Reason: BadTruth, Detail: fmt.Sprintf("%q is not a number", clipTo(stated, 80))}
 	}
 	if f, silent := silence(in); silent {
 		return f, nil

@@ -37,7 +37,11 @@ func (g own) Grade(ctx context.Context, in Input) (Finding, error) { return g.gr
 
 func newScorer(t *testing.T, cfg Config, graders ...Grader) *Scorer {
 	t.Helper()
-	s, err := New(cfg, graders...)
+	kinds := make([]Kind, len(graders))
+	for i, g := range graders {
+		kinds[i] = Fixed(g)
+	}
+	s, err := New(cfg, kinds...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,8 +379,8 @@ func TestValidate(t *testing.T) {
 		cfg  Config
 		want []string
 	}{
-		{"every fault at once", Config{Graders: []Spec{{Kind: "fuzzy"}, {Kind: KindRegex, Pattern: "("}, {Kind: KindRegex}}, Total: "product", Workers: -1, Queue: -1, Timeout: -1},
-			[]string{`graders[0] (fuzzy): kind: "fuzzy", expected one of auto, contains, exact, none, numeric, regex`, "graders[1] (regex): pattern: ", `graders[2]: a grader named "regex" is there already`, `total: "product", expected weighted_sum`, "workers: -1", "queue: -1", "timeout: -1ns"}},
+		{"every fault at once", Config{Graders: []Spec{{Kind: "fuzzy"}, {Kind: KindRegex, Pattern: "("}, {Kind: KindRegex}}, Total: "sum", Workers: -1, Queue: -1, Timeout: -1},
+			[]string{`graders[0] (fuzzy): kind: "fuzzy", expected one of auto, contains, exact, none, numeric, regex`, "graders[1] (regex): pattern: ", `graders[2]: a grader named "regex" is there already`, `total: "sum", expected one of weighted_sum, gate, product, minimum`, "workers: -1", "queue: -1", "timeout: -1ns"}},
 		{"options of another kind", Config{Graders: []Spec{{Kind: KindContains, Marker: "x", Pattern: "x", Tolerance: 1}}},
 			[]string{"marker: means nothing to kind contains", "pattern: means nothing", "tolerance: means nothing"}},
 		{"normalising numbers", Config{Graders: []Spec{{Kind: KindNumeric, Normalize: []string{"trim"}}}}, []string{"normalize: means nothing to kind numeric"}},
@@ -398,7 +402,8 @@ func TestValidate(t *testing.T) {
 
 func TestGraderIDs(t *testing.T) {
 	for _, id := range []string{"", "mine", "mine/", "/1", "numeric/2"} {
-		if _, err := New(Config{}, own{id: id}); err == nil {
+		kind, _, _ := strings.Cut(id, "/")
+		if _, err := New(Config{Graders: []Spec{{Kind: kind}}}, Fixed(own{id: id})); err == nil {
 			t.Errorf("%q was taken", id)
 		}
 	}

@@ -107,7 +107,7 @@ func (g exact) Grade(_ context.Context, in Input) (Finding, error) {
 	}
 	want, _ := answerPart(stated, g.marker)
 	if want = normalize(want, g.normalize); want == "" {
-		return Finding{}, &Unjudged{BadTruth, fmt.Sprintf("nothing is left of %q", clip(stated))}
+		return Finding{}, &Unjudged{Reason: BadTruth, Detail: fmt.Sprintf("nothing is left of %q", clip(stated))}
 	}
 	if f, silent := silence(in); silent {
 		return f, nil
@@ -158,7 +158,7 @@ func (g match) Grade(_ context.Context, in Input) (Finding, error) {
 			return Finding{}, err
 		}
 		if re, err = regexp.Compile(stated); err != nil {
-			return Finding{}, &Unjudged{BadTruth, err.Error()}
+			return Finding{}, &Unjudged{Reason: BadTruth, Detail: err.Error()}
 		}
 	}
 	if f, silent := silence(in); silent {

@@ -498,7 +498,7 @@ func TestCaseRWo2(t *testing.T) {
 	server := answering(t, 0)
 	dir := newRunDir(t)
 	s := newShell(t)
-	s.app.graders = []reward.Grader{failing{}}
+	s.app.graders = []reward.Kind{reward.Fixed(failing{})}
 	s.do(codeOK, "run", taskFile(t, 10, ""), "--endpoint", server.URL(), "--reward", "failing", "-o", dir, "--json", "-q")
 	row := rowsIn(t, dir)["t3/0"]
 	if row.Reward != nil || !strings.Contains(or(row.Rewards[0].Outcome, ""), "verifier_error") {

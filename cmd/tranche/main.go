@@ -88,8 +88,8 @@ type app struct {
 	program        string     // how to call it again
 	quiet          bool       // no notices
 
-	tools   []action.Tool   // offered besides the built-in ones; none in the binary
-	graders []reward.Grader // known besides the built-in ones; none in the binary
+	tools   []action.Tool // offered besides the built-in ones; none in the binary
+	graders []reward.Kind // known besides those of the binary
 }
 
 // cli is the grammar.

@@ -165,7 +165,7 @@ func (s *session) newActor() (*action.Set, error) {
 }
 
 func (s *session) newScorer() (*reward.Scorer, error) {
-	scorer, err := reward.New(s.rewardConfig(), s.a.graders...)
+	scorer, err := reward.New(s.rewardConfig(), s.graderKinds()...)
 	if err != nil {
 		return nil, fmt.Errorf("reward: %w", err)
 	}
@@ -548,14 +548,6 @@ func (s *session) sampling() episode.Sampling {
 		Temperature: s.set.Temperature, TopP: s.set.TopP, TopK: s.set.TopK, MinP: s.set.MinP, Stop: s.set.Stop,
 		Priority: s.set.Priority, Logprobs: s.set.Logprobs, TokenIDs: s.set.TokenIDs, Extra: s.set.ExtraBody,
 	}
-}
-
-func (s *session) rewardConfig() reward.Config {
-	cfg := reward.Config{Timeout: s.set.ScoreTimeout}
-	for _, r := range s.set.Reward {
-		cfg.Graders = append(cfg.Graders, reward.Spec(r))
-	}
-	return cfg
 }
 
 func (s *session) schedulerConfig() scheduler.Config {

@@ -75,7 +75,7 @@ type Settings struct {
 	MaxObservation Bytes         `default:"16KiB" placeholder:"SIZE" group:"tools" scope:"result" help:"Most a tool's output may put into the context; the middle of longer output is cut. Default: ${default}."`
 	ActionTimeout  time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"result" help:"Time one tool call may take. Default: ${default}."`
 	ActionWorkers  int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Tool calls that run at once; 0 = twice the cores. Default: ${default}."`
-	Reward         []RewardSpec  `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none; repeated = weighted sum, in YAML a list of specs. Default: ${default}."`
+	Reward         RewardSpecs   `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none; repeated = weighted sum, in YAML a list of specs. Default: ${default}."`
 	ScoreTimeout   time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"operation" help:"Time one grading may take; over it there is no verdict. Default: ${default}."`
 
 	// Which servers, and how hard.

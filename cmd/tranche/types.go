@@ -137,22 +137,4 @@ func (o Object) text() json.RawMessage {
 	return encode(o)
 }
 
-// RewardSpec is one grader of the reward list; a flag names only a kind.
-type RewardSpec struct {
-	Name      string   `json:"name,omitempty"`
-	Kind      string   `json:"kind"`
-	Weight    *float64 `json:"weight,omitempty"` // default 1
-	Marker    string   `json:"marker,omitempty"`
-	Pattern   string   `json:"pattern,omitempty"`
-	Normalize []string `json:"normalize,omitzero"` // nil = the default; an empty list = none
-	Tolerance float64  `json:"tolerance,omitempty"`
-	From      string   `json:"from,omitempty"`
-}
-
-// UnmarshalText takes the kind alone.
-func (r *RewardSpec) UnmarshalText(text []byte) error {
-	r.Kind = string(text)
-	return nil
-}
-
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -286,8 +286,6 @@ func (y *yamlFile) value(name string, node ast.Node, into reflect.Value) {
 		*target = y.ints(name, n)
 	case *[]Endpoint:
 		*target = y.endpoints(n)
-	case *[]RewardSpec:
-		*target = y.rewards(n)
 	case fromYAML:
 		target.readYAML(y, name, n)
 	case *Object:
@@ -455,9 +453,13 @@ func (y *yamlFile) ints(name string, n ast.Node) []int {
 // fields reads a map with a closed set of keys.
 func (y *yamlFile) fields(what string, n ast.Node, known map[string]reflect.Value) {
 	pairs, ok := y.mapping(n, "a map with the keys of "+what)
-	if !ok {
-		return
+	if ok {
+		y.pairs(what, pairs, known)
 	}
+}
+
+// pairs reads the values of a map into the fields of its keys.
+func (y *yamlFile) pairs(what string, pairs []*ast.MappingValueNode, known map[string]reflect.Value) {
 	names := make([]string, 0, len(known))
 	for name := range known {
 		names = append(names, name)
@@ -504,26 +506,6 @@ func (y *yamlFile) endpoints(n ast.Node) []Endpoint {
 			y.expected(item, "endpoint", "a URL or a map {url, model, api-key-env, …}")
 		}
 		list = append(list, e)
-	}
-	return list
-}
-
-func (y *yamlFile) rewards(n ast.Node) []RewardSpec {
-	var list []RewardSpec
-	for _, item := range y.items(n) {
-		var r RewardSpec
-		switch t := item.(type) {
-		case *ast.StringNode:
-			r.Kind = t.Value
-		case *ast.MappingNode, *ast.MappingValueNode:
-			y.fields("reward", item, fieldsOf(&r))
-			if r.Kind == "" {
-				y.fault(item, "reward: kind: is missing; expected auto, exact, numeric, contains, regex or none")
-			}
-		default:
-			y.expected(item, "reward", "a kind or a map {kind, weight, …}")
-		}
-		list = append(list, r)
 	}
 	return list
 }

@@ -37,6 +37,11 @@ var mayImport = map[string][]string{
 	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/ns"}, // it tests over back ends
 	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
 	"reward":                             {"episode", "internal/workpool"},
+	"reward/mathgrade":                   {"episode", "reward"},
+	"reward/codegrade":                   {"episode", "reward", "action/sandbox"},
+	"reward/textgrade":                   {"episode", "reward"},
+	"reward/judge":                       {"episode", "reward"},
+	"reward/usergrade":                   {"episode", "reward", "action/sandbox"},
 	"storage":                            {"episode"},
 	"monitor":                            {"episode"},
 	"bench":                              {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"tranche/reward"
+)
+
+// RewardSpec is one grader of the reward list; a flag names only a kind.
+type RewardSpec struct {
+	Name      string   `json:"name,omitempty"`
+	Kind      string   `json:"kind"`
+	Weight    *float64 `json:"weight,omitempty"` // default 1
+	Marker    string   `json:"marker,omitempty"`
+	Pattern   string   `json:"pattern,omitempty"`
+	Normalize []string `json:"normalize,omitzero"` // nil = the default; an empty list = none
+	Tolerance float64  `json:"tolerance,omitempty"`
+	From      string   `json:"from,omitempty"`
+	Threshold *float64 `json:"threshold,omitempty"`
+
+	With Object `json:"-"` // options of the kinds that are not built in; written beside the keys above
+}
+
+// RewardSpecs is the reward list.
+type RewardSpecs []RewardSpec
+
+// commonRewardKeys are those that every kind takes; the others are options of the kind.
+func commonRewardKeys() []string { return []string{"name", "kind", "weight", "threshold", "from"} }
+
+// UnmarshalText takes the kind alone.
+func (r *RewardSpec) UnmarshalText(text []byte) error {
+	r.Kind = string(text)
+	return nil
+}
+
+// MarshalJSON writes a spec as the settings file has it: the options of its kind beside the other keys.
+func (r RewardSpec) MarshalJSON() ([]byte, error) {
+	type keys RewardSpec // without this method
+	text := encode(keys(r))
+	if len(r.With) == 0 {
+		return text, nil
+	}
+	return slices.Concat(bytes.TrimSuffix(text, []byte("}")), []byte(","), encode(r.With.canonical())[1:]), nil
+}
+
+// spec is the form the reward package takes.
+func (r RewardSpec) spec() reward.Spec {
+	return reward.Spec{
+		Name: r.Name, Kind: r.Kind, Weight: r.Weight, Threshold: r.Threshold, Marker: r.Marker, Pattern: r.Pattern, Normalize: r.Normalize,
+		Tolerance: r.Tolerance, From: r.From, With: r.With.text(),
+	}
+}
+
+func (l *RewardSpecs) readYAML(y *yamlFile, name string, n ast.Node) {
+	*l = nil
+	for _, item := range y.items(n) {
+		var r RewardSpec
+		switch t := item.(type) {
+		case *ast.StringNode:
+			r.Kind = t.Value
+		case *ast.MappingNode, *ast.MappingValueNode:
+			r = y.rewardSpec(name, item)
+		default:
+			y.expected(item, name, "a kind or a map {kind, weight, …}")
+		}
+		*l = append(*l, r)
+	}
+}
+
+// rewardSpec reads one map. What a kind that is not built in takes is that kind's business: it is kept as it stands.
+func (y *yamlFile) rewardSpec(name string, n ast.Node) (r RewardSpec) {
+	before := len(y.faults.list)
+	pairs, ok := y.mapping(n, "a map with the keys of "+name)
+	if !ok {
+		return r
+	}
+	known := fieldsOf(&r)
+	delete(known, "-")
+	kind := y.kindOf(pairs)
+	if kind != "" && !reward.BuiltIn(kind) {
+		known = only(known, commonRewardKeys())
+		var rest []*ast.MappingValueNode
+		if pairs, rest = split(pairs, known); len(rest) > 0 {
+			r.With = y.options(name, rest)
+		}
+	}
+	y.pairs(name, pairs, known)
+	if r.Kind == "" && len(y.faults.list) == before {
+		y.fault(n, "%s: kind: is missing; expected one such as auto, exact, numeric, contains, regex or none", name)
+	}
+	return r
+}
+
+// kindOf is the kind that stands in a map, "" where none does or it is no text.
+func (y *yamlFile) kindOf(pairs []*ast.MappingValueNode) string {
+	for _, p := range pairs {
+		if s, ok := y.resolve(p.Value).(*ast.StringNode); ok && keyName(p) == "kind" {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+func only(known map[string]reflect.Value, names []string) map[string]reflect.Value {
+	out := map[string]reflect.Value{}
+	for _, n := range names {
+		out[n] = known[n]
+	}
+	return out
+}
+
+// split parts the pairs whose key is known from the others.
+func split(pairs []*ast.MappingValueNode, known map[string]reflect.Value) (ours, rest []*ast.MappingValueNode) {
+	for _, p := range pairs {
+		if _, ok := known[keyName(p)]; ok {
+			ours = append(ours, p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	return ours, rest
+}
+
+// options keeps values as JSON under their keys; max-tokens and max_tokens are one key.
+func (y *yamlFile) options(name string, pairs []*ast.MappingValueNode) Object {
+	o := Object{}
+	for _, p := range pairs {
+		key := keyName(p)
+		switch _, twice := o[key]; {
+		case key == "api-key":
+			y.fault(p.Key, "%s: api-key: a key must not stand in a file; name an environment variable with api-key-env", name)
+		case twice:
+			y.fault(p.Key, "%s: %s is given twice (- and _ are the same)", name, key)
+		default:
+			o[key] = y.json(name+": "+key, p.Value)
+		}
+	}
+	return o
+}
+
+// graderKinds are the kinds of graders beside the built-in ones. Each package of graders is entered here.
+func (s *session) graderKinds() []reward.Kind {
+	return s.a.graders
+}
+
+func (s *session) rewardConfig() reward.Config {
+	cfg := reward.Config{Timeout: s.set.ScoreTimeout}
+	for _, r := range s.set.Reward {
+		cfg.Graders = append(cfg.Graders, r.spec())
+	}
+	return cfg
+}
