@@ -120,6 +120,19 @@ func TestLlamaLogprobsOfAStopString(t *testing.T) {
 	}
 }
 
+// An answer that is a stop string and nothing else: its ids are stored, each with no logprob, and nothing is missing.
+func TestLlamaLogprobsOfNothingButAStopString(t *testing.T) {
+	e := simulatedAs(t, enginesim.Config{Speaks: enginesim.SpeaksLlama}, func(c *Config) { c.Exchange = episode.ExchangeIDs })
+	c := call("What is 12 + 30?")
+	c.Sampling = episode.Sampling{TokenIDs: true, Logprobs: true}
+	first := generate(t, e, c).Message.Text()[:1]
+	c.Sampling.Stop = []string{first}
+	r := generate(t, e, c)
+	if r.Message.Text() != "" || len(r.SampledIDs) != 1 || len(r.Logprobs) != 1 || r.Logprobs[0].Known || len(r.Flags) > 0 {
+		t.Fatalf("%q, ids %v, logprobs %+v, flags %v", r.Message.Text(), r.SampledIDs, r.Logprobs, r.Flags)
+	}
+}
+
 // checkRendering holds the whole sequence to what the messages say: decoded, it is the text that the server renders of them.
 func checkRendering(t *testing.T, e *Endpoint, ep *episode.Episode, tools string) {
 	t.Helper()

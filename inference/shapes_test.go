@@ -12,6 +12,8 @@ func FuzzOwnRoutes(f *testing.F) {
 	for _, seed := range []string{
 		`{"text":"a","output_ids":[7,8],"prompt_token_ids":[1],"meta_info":{"finish_reason":{"type":"stop","matched":8},"prompt_tokens":1,"completion_tokens":2,"weight_version":"default","output_token_logprobs":[[-0.5,7,null],[null,8,null]]}}`,
 		`{"content":"a","tokens":[7,8],"stop_type":"word","stopping_word":"\n","tokens_evaluated":1,"tokens_predicted":2,"completion_probabilities":[{"id":7,"logprob":-1}],"timings":{"cache_n":0,"prompt_n":1,"predicted_n":2}}`,
+		`{"content":"","tokens":[107],"stop_type":"word","stopping_word":"\n","generation_settings":{"n_probs":1}}`,
+		`{"content":"𐎀","tokens":[478,382,380,366],"stop_type":"limit","completion_probabilities":[{"id":366,"logprob":-1}]}`,
 		`{"error":{"message":"no"}}`, `{"meta_info":{"output_token_logprobs":[[1]]}}`, `{"content":null,"tokens":null}`,
 		`{"choices":[{"index":0,"token_ids":[1,2,3],"weight_versions":[{"version":"7","start":0,"end":2},{"version":8,"start":2,"end":9}]}]}`,
 	} {

@@ -286,6 +286,7 @@ func llamaShape(data []byte) (*wireAnswer, error) {
 		Predicted *count             `json:"tokens_predicted"`
 		Probs     []wireLogprob      `json:"completion_probabilities"`
 		Timings   aside[wireTimings] `json:"timings"`
+		Settings  aside[llamaKnobs]  `json:"generation_settings"`
 		Error     json.RawMessage    `json:"error"`
 	}
 	if err := decode(data, &l); err != nil {
@@ -300,25 +301,12 @@ func llamaShape(data []byte) (*wireAnswer, error) {
 	if l.StopType == "word" {
 		c.StopReason = l.StopWord
 	}
-	if l.Probs != nil {
+	onlyStop := l.StopType == "word" && l.Settings.of != nil && l.Settings.of.Probs > 0 // asked for, and left out where the answer is a stop string and nothing else
+	if l.Probs != nil || onlyStop {
 		c.Logprobs = &wireLogprobs{Content: untold(l.Probs, l.Tokens)}
 	}
 	w.Choices = []wireChoice{c}
 	return w, nil
-}
-
-// untold adds the tokens of a stop string, of which llama-server tells no logprobs: what it tells is the beginning. Where it is not, nothing is changed, and
-// lists of unequal length are nobody's.
-func untold(probs []wireLogprob, tokens []int32) []wireLogprob {
-	for i, p := range probs {
-		if i >= len(tokens) || p.ID == nil || *p.ID != tokens[i] {
-			return probs
-		}
-	}
-	for i := len(probs); i < len(tokens); i++ {
-		probs = append(probs, wireLogprob{ID: &tokens[i]})
-	}
-	return probs
 }
 
 // isLost reports whether the server turned out not to have a route.

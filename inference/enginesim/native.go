@@ -203,7 +203,12 @@ type llamaReply struct {
 	Cached    int          `json:"tokens_cached"`
 	Stop      bool         `json:"stop"`
 	Probs     []llamaProb  `json:"completion_probabilities,omitempty"`
+	Settings  llamaKnobs   `json:"generation_settings"`
 	Timings   llamaTimings `json:"timings"`
+}
+
+type llamaKnobs struct {
+	Probs int `json:"n_probs"`
 }
 
 type llamaProb struct {
@@ -258,6 +263,7 @@ func (e *Engine) llamaComplete(w http.ResponseWriter, r *http.Request, body []by
 	if req.Logprobs != nil {
 		req.Probs = *req.Logprobs
 	}
+	out.Settings.Probs = req.Probs
 	told := len(a.ids)
 	if out.StopType == "word" {
 		told-- // those of the stop string are left out; here one token stands for them
