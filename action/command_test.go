@@ -109,7 +109,7 @@ func pidIn(t *testing.T, file string) int {
 
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for range 200 {
+	for range 6000 { // half a minute
 		if !alive(pid) {
 			return
 		}
@@ -124,14 +124,14 @@ func TestCaseSBo1CommandTreeIsEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
 			began := time.Now()
-			o := called(t, Config{}, shell(t, script, func(cfg *CommandConfig) { cfg.Run, cfg.Timeout = append(cfg.Run, file), 700*time.Millisecond }), `{}`)
+			o := called(t, Config{}, shell(t, script, func(cfg *CommandConfig) { cfg.Run, cfg.Timeout = append(cfg.Run, file), 2*time.Second }), `{}`)
 			if name == "timeout" && o.Status != episode.ActionTimeout || name != "timeout" && o.Status != episode.ActionOK || !strings.HasPrefix(o.Text, "hi") {
 				t.Errorf("observed %s %q", o.Status, o.Text)
 			}
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %s", took)
 			}
-			if name == "timeout" && !strings.Contains(o.Text, "more than 700ms") {
+			if name == "timeout" && !strings.Contains(o.Text, "more than 2s") {
 				t.Errorf("%q does not tell the tool's own time limit", o.Text)
 			}
 			gone(t, pidIn(t, file))

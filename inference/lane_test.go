@@ -201,7 +201,7 @@ func TestLanesEnd(t *testing.T) {
 
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 12_000 { // a minute
 		if is() {
 			return
 		}

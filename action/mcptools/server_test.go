@@ -260,7 +260,7 @@ func TestMCPCallsAreCancelled(t *testing.T) {
 	if o := call(t, set, "e", "hang", file); o.Status != episode.ActionTimeout {
 		t.Fatalf("observed %s %v", o.Status, o.Fault)
 	}
-	for range 400 {
+	for range 6000 { // half a minute
 		if raw, _ := os.ReadFile(file); string(raw) == "cancelled" {
 			if o := call(t, set, "e", "count", "2"); o.Text != strings.Replace(before, "1 in", "2 in", 1) {
 				t.Errorf("afterwards: %q, before %q", o.Text, before)
@@ -380,7 +380,7 @@ func TestAServerKilledBetweenCalls(t *testing.T) {
 	syscall.Kill(pid, syscall.SIGKILL)
 	select {
 	case <-s.shared.conn.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the end is not noticed")
 	}
 	if o := call(t, set, "e", "echo", "again"); o.Text != "again" || !strings.Contains(n.all(), "is gone") {

@@ -322,7 +322,7 @@ func TestProbeOfAServerThatHangsEndsInTime(t *testing.T) {
 		began := time.Now()
 		s := newShell(t)
 		s.do(codeEndpoint, "probe", flag, "300ms", server.URL())
-		if took := time.Since(began); took > 10*time.Second || !strings.Contains(s.err.String(), "does not answer") {
+		if took := time.Since(began); took > time.Minute || !strings.Contains(s.err.String(), "does not answer") {
 			t.Errorf("%s 300ms: %v\n%s", flag, took, s.err.String())
 		}
 	}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // The scripts in testdata/script are what a person types. Besides the usual commands there are:
 //
 //	exits CODE tranche ARGS…   run it and expect exactly that exit status
-//	await FILE                 wait up to 30s until the file exists
+//	await FILE                 wait up to two minutes until the file exists
 //	[race] skip …              under the race detector: for what runs nothing at once that other scripts do not
 //
 // $EXAMPLES is the folder of examples.
@@ -71,11 +71,11 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await FILE")
 	}
-	for range 600 {
+	for range 2400 {
 		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	ts.Fatalf("%s did not come within 30s", fmt.Sprint(args[0]))
+	ts.Fatalf("%s did not come within two minutes", fmt.Sprint(args[0]))
 }

@@ -39,13 +39,13 @@ func serve(t testing.TB, c Config) (client, *Engine) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return client{t, "http://" + s.Addr(), &http.Client{Transport: transport, Timeout: 30 * time.Second}}, e
+	return client{t, "http://" + s.Addr(), &http.Client{Transport: transport, Timeout: 2 * time.Minute}}, e
 }
 
 func (c client) post(path, body string, headers ...string) (int, http.Header, []byte) {
@@ -689,9 +689,9 @@ func TestHTTPDisconnectAborts(t *testing.T) {
 
 func await(t *testing.T, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("waited 10 s in vain")
+			t.Fatal("waited a minute in vain")
 		}
 	}
 }
@@ -713,7 +713,7 @@ func TestHTTPKeepAlive(t *testing.T) {
 			t.Fatalf("on a kept connection: %v", err)
 		}
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {

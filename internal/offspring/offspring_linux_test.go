@@ -42,7 +42,7 @@ func alive(pid int) bool {
 
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
-	for range 400 {
+	for range 6000 { // half a minute
 		if !alive(pid) {
 			return
 		}
@@ -83,13 +83,27 @@ func TestLeashedProgramsDieWithUs(t *testing.T) {
 func TestGroupsEndAsAWhole(t *testing.T) {
 	for name, script := range map[string]string{"by its context": "sleep 300 & echo $!; sleep 300", "by End": "sleep 300 & echo $!"} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "sh", "-c", script)
 			Bind(cmd)
-			out, _ := cmd.Output() // it was killed, or left its pipe open
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "by its context" {
+				cancel()
+			}
+			_ = cmd.Wait() // it was killed, or left its pipe open
 			End(cmd)
-			pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
 			if err != nil {
 				t.Fatal(err)
 			}

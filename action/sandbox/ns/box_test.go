@@ -304,7 +304,7 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 	if err == nil {
 		_, err = p.Wait(t.Context())
 	}
-	if err == nil || time.Since(began) > 5*time.Second {
+	if err == nil || time.Since(began) > 30*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	if err := b.Close(); err != nil {
@@ -596,10 +596,12 @@ func TestOpenWaitsForRoom(t *testing.T) {
 	if _, err := e.Open(ctx, spec()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	time.AfterFunc(100*time.Millisecond, func() { first.Close() })
-	b := open(t, e, spec())
-	if res := run(t, b, sandbox.Cmd{Args: []string{"true"}}); res.Queue < 50*time.Millisecond {
-		t.Errorf("queued for %v", res.Queue)
+	asked := time.Now()
+	var room time.Time
+	time.AfterFunc(100*time.Millisecond, func() { room = time.Now(); first.Close() })
+	b := open(t, e, spec()) // after Close, which knows when there was room
+	if res := run(t, b, sandbox.Cmd{Args: []string{"true"}}); res.Queue < room.Sub(asked)/2 {
+		t.Errorf("queued for %v, and there was room after %v", res.Queue, room.Sub(asked))
 	}
 }
 

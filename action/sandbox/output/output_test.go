@@ -54,7 +54,7 @@ func TestTakeSeesWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if out := p.Close(); string(out.Head) != "last" || time.Since(began) > 5*time.Second {
+	if out := p.Close(); string(out.Head) != "last" || time.Since(began) > time.Minute {
 		t.Errorf("closed with %q after %v", out.Head, time.Since(began))
 	}
 }

@@ -71,7 +71,7 @@ func sh(script string) sandbox.Cmd { return sandbox.Cmd{Args: []string{"sh", "-c
 func alive(t *testing.T, b sandbox.Sandbox, file string) bool {
 	t.Helper()
 	var f sandbox.File
-	for range 500 {
+	for range 6000 { // a minute
 		if f, _ = b.Get(context.Background(), file, 20); len(f.Data) > 0 {
 			break
 		}
@@ -124,7 +124,7 @@ func TestCaseSBo1TimeoutKillsTheTree(t *testing.T) {
 	b := open(t)
 	began := time.Now()
 	r := run(t, b, sandbox.Cmd{Args: []string{"sh", "-c", "sleep 300 & echo $! > child; echo hi; sleep 300"}, Wall: time.Second})
-	if took := time.Since(began); r.Status != sandbox.StatusWallLimit || string(r.Stdout.Head) != "hi\n" || took > 10*time.Second {
+	if took := time.Since(began); r.Status != sandbox.StatusWallLimit || string(r.Stdout.Head) != "hi\n" || took > time.Minute {
 		t.Errorf("%+v after %v", r, took)
 	}
 	if alive(t, b, "child") {
@@ -156,7 +156,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	b := open(t)
 	began := time.Now()
 	r := run(t, b, sh("(setsid sh -c 'echo $$ > far; exec sleep 300' &) ; while ! [ -s far ]; do sleep 0.01; done; echo done"))
-	if r.Status != sandbox.StatusOK || r.LeftBehind != 1 || string(r.Stdout.Head) != "done\n" || time.Since(began) > 20*time.Second {
+	if r.Status != sandbox.StatusOK || r.LeftBehind != 1 || string(r.Stdout.Head) != "done\n" || time.Since(began) > time.Minute {
 		t.Errorf("%+v", r)
 	}
 	if alive(t, b, "far") {
@@ -393,7 +393,7 @@ func TestStoppedKeeperHoldsNobodyUp(t *testing.T) {
 	p := stopped(2 * time.Second)
 	began := time.Now()
 	_, err = p.Wait(context.Background())
-	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "keeper") || took > 20*time.Second {
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "keeper") || took > time.Minute {
 		t.Errorf("it ended after %v with %v", took, err)
 	}
 	if alive(t, b, "pid") {
