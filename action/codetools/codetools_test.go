@@ -397,8 +397,9 @@ func TestEndDuringACall(t *testing.T) {
 	e := anEpisode("e")
 	b.do(e, code("bash", ":"))
 	done := make(chan struct{})
-	go func() { defer close(done); b.do(e, code("bash", "sleep 1")) }()
-	time.Sleep(300 * time.Millisecond)
+	go func() { defer close(done); b.do(e, code("bash", "sleep 2")) }()
+	for r := b.desk.room("e"); len(r.turn) == 0; time.Sleep(time.Millisecond) { // until the call has its turn
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := b.desk.end(ctx, "e"); err == nil {

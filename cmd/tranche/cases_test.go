@@ -560,10 +560,7 @@ func TestCaseOBo1(t *testing.T) {
 	tasks, dir := taskFile(t, 16, ""), newRunDir(t)
 	first := newShell(t)
 	go func() {
-		for good.Load() < 1 {
-			time.Sleep(5 * time.Millisecond)
-		}
-		time.Sleep(300 * time.Millisecond) // its row becomes durable
+		awaitRows(dir, 1)
 		first.signals <- os.Interrupt
 	}()
 	first.do(codeInt, "run", tasks, "--endpoint", server.URL(), "--no-logprobs", "--no-token-ids", "--drain-timeout", "0s", "-o", dir, "-q")
@@ -571,7 +568,7 @@ func TestCaseOBo1(t *testing.T) {
 	second := newShell(t)
 	go func() {
 		<-all
-		time.Sleep(300 * time.Millisecond)
+		awaitRows(dir, 1+10+3)
 		second.signals <- os.Interrupt
 	}()
 	second.do(codeInt, "resume", dir, "--drain-timeout", "0s", "--progress", "none")
@@ -594,6 +591,24 @@ func TestCaseOBo1(t *testing.T) {
 	}
 	if v := saved.Run.Session; v.Done != 10 || v.Failed != 3 || v.Cancelled != 2 || v.Skipped != 1 || v.Sum != 16 {
 		t.Errorf("summary.json: %+v", v)
+	}
+}
+
+// awaitRows waits until so many rows of a run are durable, for a minute at most.
+func awaitRows(dir string, n int) {
+	for range 6000 {
+		rows := 0
+		if run, err := storage.OpenRun(dir); err == nil {
+			for _, err := range run.Rows() {
+				if err == nil {
+					rows++
+				}
+			}
+		}
+		if rows >= n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 // The fault matrix: what goes wrong at a server, streamed or not, against what it must become: the class and the number of attempts of the
 // row when it happens each time, and whether the call is saved when it happens once. From the engine over TCP, the client and the
-// scheduler to the stored row all is real; only the deadlines are short.
+// scheduler to the stored row all is real; only the deadlines that a fault is to run into are short.
 
 // fate is what a fault that happens each time must come to.
 type fate struct {
@@ -159,7 +159,7 @@ func TestNoConnection(t *testing.T) {
 			t.Run(fmt.Sprint(c.name, " beside ", others), func(t *testing.T) {
 				t.Parallel()
 				r := newRelay(t, serving(t, enginesim.Config{LengthMean: 10}, "127.0.0.1:0").Addr())
-				g := rig{dir: newRunDir(t), urls: []string{"http://" + r.addr}, limit: 30 * time.Second, prompts: []string{"a", "b", "c"}, open: 3, rules: scheduler.Rules{Patience: time.Second}, opened: func() { c.breaks(t, r) }}
+				g := rig{dir: newRunDir(t), urls: []string{"http://" + r.addr}, limit: time.Minute, prompts: []string{"a", "b", "c"}, open: 3, hasty: true, rules: scheduler.Rules{Patience: time.Second}, opened: func() { c.breaks(t, r) }}
 				for range others {
 					g.urls = append(g.urls, "http://"+serving(t, enginesim.Config{LengthMean: 10}, "127.0.0.1:0").Addr())
 				}
@@ -199,11 +199,11 @@ func closeNow(s *enginesim.Server) {
 
 // run plays three prompts one after the other, of which the second meets the fault.
 func (c *trial) run(t *testing.T, dir, url string) {
-	limit := 30 * time.Second
+	limit := 2 * time.Minute
 	if c.want.attempts < 0 && !c.once {
-		limit = 2500 * time.Millisecond
+		limit = 5 * time.Second
 	}
-	play := rig{dir: dir, urls: []string{url}, stream: c.stream, limit: limit, prompts: []string{"What is 3 + 4?", c.name + "! What is 4 + 5?", "What is 5 + 6?"}, open: 1}
+	play := rig{dir: dir, urls: []string{url}, stream: c.stream, limit: limit, prompts: []string{"What is 3 + 4?", c.name + "! What is 4 + 5?", "What is 5 + 6?"}, open: 1, hasty: c.want.class == episode.ClassTimeout || c.want.class == episode.ClassIdle}
 	if c.fault == enginesim.FaultGone {
 		play.prompts[0] = c.name + "! " + play.prompts[0]
 	}
@@ -261,12 +261,13 @@ func (c *trial) checkFailure(t *testing.T, row *storage.Row, class episode.Class
 	}
 }
 
-// rig is a run of some prompts against some servers, with short deadlines.
+// rig is a run of some prompts against some servers.
 type rig struct {
 	dir     string
 	urls    []string
 	stream  bool
 	limit   time.Duration // of an episode
+	hasty   bool          // short deadlines of an attempt; else a busy machine keeps them
 	prompts []string
 	open    int // episodes at once
 	rules   scheduler.Rules
@@ -280,10 +281,14 @@ func (g rig) play(t *testing.T) ([]*storage.Row, scheduler.Totals, error) {
 	if err != nil {
 		return nil, scheduler.Totals{}, err
 	}
+	connect, attempt, idle := 30*time.Second, time.Minute, 30*time.Second
+	if g.hasty {
+		connect, attempt, idle = time.Second, 2500*time.Millisecond, time.Second
+	}
 	var endpoints []scheduler.Endpoint
 	for i, url := range g.urls {
 		e, err := inference.Open(t.Context(), inference.Config{
-			Name: fmt.Sprint("e", i), BaseURL: url, Concurrency: g.open, ConnectTimeout: 500 * time.Millisecond, AttemptTimeout: 1500 * time.Millisecond, IdleTimeout: 500 * time.Millisecond,
+			Name: fmt.Sprint("e", i), BaseURL: url, Concurrency: g.open, ConnectTimeout: connect, AttemptTimeout: attempt, IdleTimeout: idle,
 			Stream: g.stream, MaxLineBytes: 512 << 10, MaxReplyBytes: 768 << 10,
 		})
 		if err != nil {

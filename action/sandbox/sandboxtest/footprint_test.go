@@ -70,13 +70,15 @@ func TestIdleCheckBites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plantNested(t, mark)()
-	time.Sleep(50 * time.Millisecond) // until the shell has started its child
-	found, err := settled(mark, 0, func(now footprint) []string { return now.sinceIdle(before) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Join(found, "\n")
-	if !strings.Contains(text, "namespaces, 0 before") || !strings.Contains(text, "2 in its namespace") {
+	text := ""
+	if !eventually(func() bool { // once the shell has started its child
+		found, err := settled(mark, 0, func(now footprint) []string { return now.sinceIdle(before) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = strings.Join(found, "\n")
+		return strings.Contains(text, "namespaces, 0 before") && strings.Contains(text, "2 in its namespace")
+	}) {
 		t.Errorf("found only %q", text)
 	}
 }

@@ -164,7 +164,6 @@ func victim() {
 		fmt.Println(err)
 		return
 	}
-	time.Sleep(300 * time.Millisecond)
 	fmt.Println("ready")
 	time.Sleep(patience)
 }
@@ -187,7 +186,13 @@ func TestNSParentKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	running, err := look(mark)
+	var running footprint
+	if line == "ready\n" {
+		eventually(func() bool { // a daemon begins, too
+			running, err = look(mark)
+			return err != nil || len(running.processes) >= 3*4
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ const python = "/usr/bin/python3"
 const patience = time.Minute
 
 // settling is how long what ended may still be seen.
-const settling = 2 * time.Second
+const settling = 20 * time.Second
 
 // planted is what no program may find: in our environment, in a file that is open without close-on-exec.
 const planted = "planted-c0ffee"

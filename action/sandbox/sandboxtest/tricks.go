@@ -298,7 +298,7 @@ func background(t *testing.T, s *stage) {
 }
 
 func eventually(holds func() bool) bool {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if holds() {
 			return true
 		}
