@@ -29,8 +29,14 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
+	os.Exit(func() (code int) {
 		defer func() { os.RemoveAll(built.dir) }()
+		defer func() {
+			if err := llama.stop(code != 0); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 1
+			}
+		}()
 		return m.Run()
 	}())
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -21,30 +22,57 @@ const (
 	realAtOnce    = 8
 )
 
-// llamaServer starts the real server on a free port and returns its address; it is stopped when the test ends.
+// llama is the one real server of these tests: llamaServer starts it at the first need, TestMain stops it.
+var llama llamaProcess
+
+type llamaProcess struct {
+	once sync.Once
+	addr string
+	port string
+	log  string
+	err  error
+}
+
+// llamaServer returns the address of the real server.
 func llamaServer(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(engines(t), "llama", "ready")); err != nil {
 		missing(t, "llama-server is not installed; get it with: scripts/llama.sh install")
 	}
-	addr := freeAddr(t)
+	llama.once.Do(func() { llama.start(freeAddr(t), filepath.Join(engines(t), "llama")) })
+	if llama.err != nil {
+		t.Fatal(llama.err)
+	}
+	return llama.addr
+}
+
+func (l *llamaProcess) start(addr, home string) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		t.Fatal(err)
+		l.err = err
+		return
 	}
 	script := root("scripts", "llama.sh")
-	if out, err := exec.CommandContext(t.Context(), script, "start", port).CombinedOutput(); err != nil {
-		t.Fatalf("%s start %s: %v\n%s", script, port, err, out)
+	if out, err := exec.Command(script, "start", port).CombinedOutput(); err != nil {
+		l.err = fmt.Errorf("%s start %s: %w\n%s", script, port, err, out)
+		return
 	}
-	t.Cleanup(func() {
-		if out, err := exec.Command(script, "stop", port).CombinedOutput(); err != nil {
-			t.Errorf("%s stop %s: %v\n%s", script, port, err, out)
-		}
-		if !t.Failed() {
-			os.Remove(filepath.Join(engines(t), "llama", port+".log")) // kept only where someone will want to read it
-		}
-	})
-	return addr
+	l.addr, l.port, l.log = addr, port, filepath.Join(home, port+".log")
+}
+
+// stop ends the server, if there is one. Its log is kept only where someone will want to read it.
+func (l *llamaProcess) stop(keep bool) error {
+	if l.port == "" {
+		return nil
+	}
+	script := root("scripts", "llama.sh")
+	if out, err := exec.Command(script, "stop", l.port).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s stop %s: %w\n%s", script, l.port, err, out)
+	}
+	if keep {
+		return nil
+	}
+	return os.Remove(l.log)
 }
 
 // TestRealModel plays gsm8k problems through llama-server, kills the run once with SIGKILL, resumes it and holds the rows
@@ -56,8 +84,9 @@ func TestRealModel(t *testing.T) {
 	addr := llamaServer(t)
 	out := filepath.Join(t.TempDir(), "run")
 
-	killAt := 300 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*700 // generated tokens; the whole run makes about 2,400
-	t.Logf("kill seed %d: SIGKILL once the server has generated %.0f tokens", *killSeed, killAt)
+	start := idleCounters(t, addr)
+	killAt := start.generated + 300 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*700 // generated tokens; the whole run makes about 2,400
+	t.Logf("kill seed %d: SIGKILL once the server has generated %.0f tokens", *killSeed, killAt-start.generated)
 	playUntil(t, addr, killAt, "run", tasks, "-c", root("examples", "gsm8k", "fewshot.yaml"),
 		"--endpoint", "http://"+addr+"/v1", "--model", "gemma", "--concurrency", fmt.Sprint(realAtOnce), "--open-episodes", fmt.Sprint(realAtOnce),
 		"--limit", fmt.Sprint(realTasks), "-o", out, "--progress", "none")
@@ -87,6 +116,7 @@ func TestRealModel(t *testing.T) {
 	exactly("prompt tokens", resumedRun.prompt+resumedRun.cached, f.number(t, "recent_prompt_tokens"))
 	exactly("cached tokens", resumedRun.cached, f.number(t, "recent_cached_tokens"))
 
+	whole := difference(start, end)
 	// Over the whole run the server counted more, by at most the calls that the kill cut off.
 	atMost := func(what string, server, rows, lost float64) {
 		if server < rows || server > rows+lost {
@@ -94,8 +124,8 @@ func TestRealModel(t *testing.T) {
 		}
 		t.Logf("%s: server %v, rows %v", what, server, rows)
 	}
-	atMost("generated tokens", end.generated, f.number(t, "completion_tokens"), realAtOnce*realMaxTokens)
-	atMost("prompt tokens", end.prompt+end.cached, f.number(t, "prompt_tokens"), realAtOnce*realContext)
+	atMost("generated tokens", whole.generated, f.number(t, "completion_tokens"), realAtOnce*realMaxTokens)
+	atMost("prompt tokens", whole.prompt+whole.cached, f.number(t, "prompt_tokens"), realAtOnce*realContext)
 }
 
 // checkIDs: the server gives an id with every logprob of a chat answer, and none for what it does not put into the answer (the

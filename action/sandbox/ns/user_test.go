@@ -23,7 +23,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	}
 	const nobody = 65534
 	run := "^(" + testsOfUsers + ")$"
-	cmd := exec.Command("/proc/self/exe", "-test.run", run, "-test.timeout", "3m")
+	cmd := exec.Command("/proc/self/exe", "-test.run", run, "-test.timeout", "15m")
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), asNobody+"=1", "HOME=/", "TMPDIR=/tmp")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -39,11 +39,14 @@ func nsOf(tier sandbox.Tier) func() (sandbox.Executor, error) {
 	return func() (sandbox.Executor, error) { return ns.New(ns.Config{Tier: tier}) }
 }
 
-// The whole table with the best tier that there is, and what a tier decides on with each other.
+// The whole table with the best tier that there is, and what a tier decides on with each other, which -short leaves out.
 func TestNS(t *testing.T) {
 	do, played := Run, 0
 	for _, tier := range []sandbox.Tier{sandbox.TierCgroup2, sandbox.TierCgroup1, sandbox.TierRlimit} {
 		t.Run(string(tier), func(t *testing.T) {
+			if played > 0 && testing.Short() {
+				t.Skip("the best tier was played; left out by -short")
+			}
 			executor, err := ns.New(ns.Config{Tier: tier})
 			if err != nil {
 				t.Skipf("this machine has no tier %s: %v", tier, err)
@@ -62,7 +65,12 @@ func TestNS(t *testing.T) {
 }
 
 // And as a user who may nothing.
-func TestNSAsNobody(t *testing.T) { asNobody(t, "^TestNS$") }
+func TestNSAsNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the table once more; left out by -short")
+	}
+	asNobody(t, "^TestNS$")
+}
 
 func TestNSReferences(t *testing.T) { References(t, nsOf("")) }
 
@@ -103,7 +111,7 @@ func asNobody(t *testing.T, test string) {
 	if err := copyFile(program, exe); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-test.run", test, "-test.v", "-test.short="+strconv.FormatBool(testing.Short()))
+	cmd := exec.Command(program, "-test.run", test, "-test.v")
 	cmd.Dir = folder
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + folder, "HOME=" + folder}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
