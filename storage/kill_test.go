@@ -340,6 +340,10 @@ func TestReadingWhileAnotherWrites(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(dir)
 	cfg.MinPartAge, cfg.MaxPartAge = 5*time.Millisecond, 10*time.Millisecond
+	episodes := 1200
+	if raceEnabled {
+		episodes = 400
+	}
 	w := mustOpen(t, cfg)
 	m := made{run: "r", group: 2, failing: killFailing}
 	var mu sync.Mutex
@@ -347,7 +351,7 @@ func TestReadingWhileAnotherWrites(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range 1200 {
+		for i := range episodes {
 			e := m.episode(i/2, i%2)
 			if err := w.Write(context.Background(), e); err != nil {
 				t.Error(err)

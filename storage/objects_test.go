@@ -113,6 +113,9 @@ func TestReadObjectsReadsOurOwnParts(t *testing.T) {
 }
 
 func TestReadObjectsInConstantMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("memory is judged without the race detector")
+	}
 	peak := func(rows int) uint64 {
 		path := writeForeign(t, rows, 4000)
 		var most uint64
@@ -214,6 +217,9 @@ func TestReadObjectsNamesTheFile(t *testing.T) {
 
 // Random damage must never end the program; what it does to values is for checksums, see TestFlippedBitsAreNoticed.
 func TestReadObjectsNeverPanics(t *testing.T) {
+	if raceEnabled {
+		t.Skip("reads with one goroutine: the race detector sees nothing in it")
+	}
 	whole, err := os.ReadFile(writeForeign(t, 200, 10))
 	if err != nil {
 		t.Fatal(err)

@@ -64,6 +64,7 @@ func TestCaseSB2(t *testing.T) {
 
 // The looser check, with warm slots open, finds the process that is no init and the namespace that is one too many.
 func TestIdleCheckBites(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // each look lists it
 	mark := rand.Text()
 	before, err := look(mark)
 	if err != nil {
