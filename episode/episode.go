@@ -38,7 +38,7 @@ const (
 // Flags on a row: facts a trainer may filter on.
 const (
 	FlagTextRepaired     = "text_repaired"      // a reply held invalid UTF-8 or lone surrogates, replaced by U+FFFD
-	FlagLogprobNull      = "logprob_null"       // a sampled token came without a logprob though others had one
+	FlagLogprobNull      = "logprob_null"       // a sampled token came without a logprob, from a server that gives them
 	FlagLogprobsMissing  = "logprobs_missing"   // logprobs were asked for and none came
 	FlagTokenIDsMissing  = "token_ids_missing"  // a reply came without sampled ids: the sequence lacks that turn
 	FlagPromptIDsMissing = "prompt_ids_missing" // a reply came without prompt ids: the sequence holds sampled ids only there
