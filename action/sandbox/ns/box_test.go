@@ -290,6 +290,30 @@ func TestInitThatDiesIsAnErrorOfTheExecutor(t *testing.T) {
 	run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
 }
 
+// TestWarmInitThatDiedIsNotUsed: it shows at once, whether or not anybody has waited for it yet.
+func TestWarmInitThatDiedIsNotUsed(t *testing.T) {
+	e := newExecutor(t, Config{})
+	for range 8 {
+		b, err := e.Open(t.Context(), spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		init := b.(*box).slot.process
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := init.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for ended := false; !ended; { // gone, or a zombie with all its threads
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", init.Pid))
+			threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", init.Pid))
+			ended = err != nil || strings.Contains(string(text), ") Z ") && len(threads) == 1
+		}
+		run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
+	}
+}
+
 func TestInitThatIsSilentIsKilled(t *testing.T) {
 	e := newExecutor(t, Config{Patience: 300 * time.Millisecond})
 	b, err := e.Open(t.Context(), spec())

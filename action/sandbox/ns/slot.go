@@ -416,14 +416,20 @@ func (s *slot) destroy() error {
 	return err
 }
 
-// alive reports that the init is there.
+// alive reports that the init is there. That it has gone shows on its socket before listen has waited for it.
 func (s *slot) alive() bool {
 	select {
 	case <-s.dead:
 		return false
 	default:
-		return true
 	}
+	gone := false
+	err := s.raw.Control(func(fd uintptr) {
+		on := []unix.PollFd{{Fd: int32(fd)}} // a hang-up is told unasked
+		n, err := unix.Poll(on, 0)
+		gone = err == nil && n > 0
+	})
+	return err == nil && !gone
 }
 
 // lane returns the name of a lane, and its descriptors the first time. Without control groups there is neither.

@@ -525,8 +525,10 @@ func initKilled(t *testing.T, s *stage) {
 	defer cancel()
 	box := s.open(t)
 	p := s.begin(t, ctx, box, s.command("host", "wait"))
+	var inits []process
 	for _, init := range s.look(t).processes {
 		if init.nested() && init.inner == 1 {
+			inits = append(inits, init)
 			if err := syscall.Kill(init.pid, syscall.SIGKILL); err != nil {
 				t.Error(err)
 			}
@@ -534,6 +536,14 @@ func initKilled(t *testing.T, s *stage) {
 	}
 	if r, err := p.Wait(ctx); err == nil {
 		t.Errorf("the sandbox is gone and the program has a verdict: %s", summary(r))
+	}
+	for _, init := range inits { // those that nobody waited for die in their own time
+		if !eventually(func() bool {
+			now, there := readProcess(init.pid)
+			return !there || now.started != init.started
+		}) {
+			t.Errorf("killed, and still there: %s", init)
+		}
 	}
 	_ = box.Close() // may say that it was gone
 }
