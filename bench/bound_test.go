@@ -105,6 +105,7 @@ func best(t *testing.T, f Fleet, w Workload) (time.Duration, int) {
 
 // The bound is never above the true optimum, found by playing every schedule of a few short calls.
 func TestBoundAgainstEverySchedule(t *testing.T) {
+	oneGoroutine(t)
 	tiny := enginesim.Config{
 		ContextTokens: 24, KVTokens: 32, BlockTokens: 4, MaxSeqs: 2, StepBudget: 8,
 		Step: enginesim.StepTime{Base: 1e-3, Floor: 2e-3, PerToken: 1e-3, PerSeq: 3e-4, PerRead: 2e-4, PerPair: 1e-4},

@@ -89,6 +89,7 @@ func TestOneEpisodeByHand(t *testing.T) {
 
 // Stepping machines only when somebody looks gives the very same run as stepping them one step at a time.
 func TestLazyStepsChangeNothing(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(6) {
 		w := mixed(30, seed)
 		f := Fleet{Replicas: []enginesim.Config{small(), small()}, MaxOpen: 12, MetricsEvery: 700 * time.Millisecond, Incidents: []Incident{{0, 2 * time.Second, Dies}, {0, 5 * time.Second, Heals}}}
@@ -118,6 +119,7 @@ func TestSameSeedSameRun(t *testing.T) {
 
 // Every episode ends once, every call is answered once, whatever happens to the replicas; and no run beats the bound.
 func TestNothingIsLostAndNothingBeatsTheBound(t *testing.T) {
+	oneGoroutine(t)
 	uneven := []enginesim.Config{small(), small(), small()}
 	uneven[0].KVTokens, uneven[0].ContextTokens = 1600, 1280
 	uneven[2].Step.Floor, uneven[2].Step.PerToken = 2e-3, 8e-6

@@ -237,6 +237,7 @@ func (g gamble) mostWait() time.Duration {
 }
 
 func TestLawsOnRandomFleets(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { gambleOf(seed, 6, 40, 4).play(t) })
 	}
@@ -244,6 +245,7 @@ func TestLawsOnRandomFleets(t *testing.T) {
 
 // The same holds where answers are cut and gone on with: nothing is lost or done twice, nobody gets more than was asked for.
 func TestLawsWhereAnswersAreCut(t *testing.T) {
+	oneGoroutine(t)
 	cuts := 0
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { cuts += paddedOf(seed).play(t).Cuts })

@@ -65,6 +65,7 @@ func TestClassesOnPaddedEngines(t *testing.T) {
 // The scheduler itself, told that the engines pad, is faster than full batches in order of arrival, and no engine is ever sent a call
 // while it runs others.
 func TestSchedulerOnPaddedEngines(t *testing.T) {
+	oneGoroutine(t)
 	for name, c := range map[string]struct {
 		batching enginesim.Batching
 		workload Workload

@@ -123,6 +123,7 @@ func TestLoadCountsSharedTokensOnce(t *testing.T) {
 }
 
 func TestTracesKeepTheirLengths(t *testing.T) {
+	oneGoroutine(t)
 	d := traces(t)
 	load := func(w Workload, err error) Workload {
 		t.Helper()

@@ -80,6 +80,7 @@ func (p *probe) all() (out []StepSample) {
 }
 
 func TestCalibrateRecovers(t *testing.T) {
+	oneGoroutine(t)
 	for _, machine := range Presets() {
 		for name, spread := range map[string]float64{"exact": 0, "3 % noise": 0.03} {
 			t.Run(machine.Name+", "+name, func(t *testing.T) {

@@ -130,6 +130,7 @@ func unchecked(*Model) {}
 const randomLoads = 80
 
 func TestAdvanceEqualsSteps(t *testing.T) {
+	oneGoroutine(t)
 	glided := int64(0)
 	for seed := range uint64(randomLoads) {
 		c, list := randomLoad(seed, true)
@@ -152,6 +153,7 @@ func TestAdvanceEqualsSteps(t *testing.T) {
 }
 
 func TestOutlineEqualsIDs(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(30) {
 		c, outlined := randomLoad(seed, true)
 		_, spelled := randomLoad(seed, false)
@@ -163,6 +165,7 @@ func TestOutlineEqualsIDs(t *testing.T) {
 
 // However an outline is cut, equal text is equal.
 func TestOutlineCutAnywhere(t *testing.T) {
+	oneGoroutine(t)
 	const block = 8
 	whole := newContent(&Request{Outline: []Segment{{7, 0, 100}}, Continuation: Segment{7, 100, 60}}, block)
 	cut := newContent(&Request{Outline: []Segment{{7, 0, 3}, {9, 50, 0}, {7, 3, 20}, {7, 23, 77}}, Continuation: Segment{7, 100, 60}}, block)
@@ -196,6 +199,7 @@ func TestOutlineCutAnywhere(t *testing.T) {
 
 // A Replica that runs as late as it can tells the same, at the same times, as a model stepped one by one.
 func TestReplicaEqualsSteps(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(randomLoads) {
 		c, list := randomLoad(seed, true)
 		list = withoutAborts(list)                                  // when an abort falls into a step, only the replica can say what it met

@@ -149,6 +149,7 @@ func history(t *testing.T, seed uint64, check bool) string {
 }
 
 func TestModelLaws(t *testing.T) {
+	oneGoroutine(t)
 	preempted := false
 	for seed := range uint64(30) {
 		h := history(t, seed, true)
@@ -160,6 +161,7 @@ func TestModelLaws(t *testing.T) {
 }
 
 func TestModelSameSeedSameHistory(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(8) {
 		if a, b := history(t, seed, false), history(t, seed, false); a != b {
 			t.Fatalf("seed %d: two histories differ", seed)

@@ -82,6 +82,7 @@ func (p played) String() string {
 
 // The hit rates that the real engine had, under the caps that were tried there. One run each there, five here.
 func TestHitRatesOfRealRuns(t *testing.T) {
+	oneGoroutine(t)
 	for name, c := range map[string]struct {
 		load  realLoad
 		limit int
@@ -109,6 +110,7 @@ func TestHitRatesOfRealRuns(t *testing.T) {
 
 // Workload B, flooded: next to no preemptions, and yet three times the work. The hit rate tells.
 func TestPreemptionsAloneDoNotShowTheHarm(t *testing.T) {
+	oneGoroutine(t)
 	flood, right := loadB().play(0), loadB().play(8)
 	if flood.preemptions > 5*2 || right.preemptions != 0 {
 		t.Errorf("preemptions in five runs: %d flooded, %d under a cap of 8; want at most 2 a run, and none", flood.preemptions, right.preemptions)
@@ -124,6 +126,7 @@ func TestPreemptionsAloneDoNotShowTheHarm(t *testing.T) {
 // Twice the right number open and nearly every turn is computed anew, but not so many are there to share its steps as without a cap. The
 // real engine was 14 % slower in its one run each; the model is by 1 %, whatever the seed.
 func TestCapTooHighIsWorseThanNone(t *testing.T) {
+	oneGoroutine(t)
 	l := loadA()
 	l.step, l.action = StepTime{Base: 60e-3, PerToken: 0.25e-3, PerRead: 0.5e-6}, 1500*time.Millisecond
 	right, high, none := l.play(10), l.play(20), l.play(0)
@@ -135,6 +138,7 @@ func TestCapTooHighIsWorseThanNone(t *testing.T) {
 // The longer actions take, the more of what their episodes left is pushed out by others, the finished among them: memory that counts
 // as free is not free to use.
 func TestLongActionsLoseTheirBlocks(t *testing.T) {
+	oneGoroutine(t)
 	before := played{hit: 1}
 	for _, action := range []time.Duration{500, 2000, 8000} {
 		l := loadA()
@@ -149,6 +153,7 @@ func TestLongActionsLoseTheirBlocks(t *testing.T) {
 
 // Of every open episode, half a block is lost to the part that is not full.
 func TestHalfABlockIsLostPerEpisode(t *testing.T) {
+	oneGoroutine(t)
 	const n, block = 400, 128
 	r := rand.New(rand.NewPCG(1, 1))
 	m := NewModel(Config{ContextTokens: 4096, KVTokens: n * 1024, BlockTokens: block, MaxSeqs: n, StepBudget: n * 1024})

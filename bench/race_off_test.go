@@ -1,0 +1,7 @@
+//go:build !race
+
+package bench
+
+import "testing"
+
+func oneGoroutine(*testing.T) {}

@@ -1,0 +1,7 @@
+//go:build !race
+
+package enginesim
+
+import "testing"
+
+func oneGoroutine(*testing.T) {}
