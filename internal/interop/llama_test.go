@@ -15,7 +15,7 @@ import (
 
 // The run against the real model, as examples/gsm8k/fewshot.yaml states it but shorter, with 8 episodes open at once.
 const (
-	realTasks     = 16
+	realTasks     = 10
 	realRows      = realTasks * 2
 	realMaxTokens = 160
 	realContext   = 1024 // tokens a slot of the server holds
@@ -85,7 +85,7 @@ func TestRealModel(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 
 	start := idleCounters(t, addr)
-	killAt := start.generated + 300 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*700 // generated tokens; the whole run makes about 2,400
+	killAt := start.generated + 450 + rand.New(rand.NewPCG(*killSeed, 1)).Float64()*300 // generated tokens; the whole run makes about 1,500
 	t.Logf("kill seed %d: SIGKILL once the server has generated %.0f tokens", *killSeed, killAt-start.generated)
 	playUntil(t, addr, killAt, "run", tasks, "-c", root("examples", "gsm8k", "fewshot.yaml"),
 		"--endpoint", "http://"+addr+"/v1", "--model", "gemma", "--concurrency", fmt.Sprint(realAtOnce), "--open-episodes", fmt.Sprint(realAtOnce),
