@@ -43,4 +43,7 @@ type Verdict struct {
 	// Failed says that a grader which counts was asked for a verdict and gave none. A task that states no answer, or a run that
 	// wants no grade, is no failure.
 	Failed bool
+	// Credit is that of the process graders which count, for each model turn: the mean by weight, NaN where one of them gave none;
+	// nil = there is no such grader.
+	Credit []float64
 }

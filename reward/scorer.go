@@ -104,7 +104,7 @@ func (s *Scorer) Score(ctx context.Context, e *episode.Episode) (episode.Verdict
 
 // verdict makes the total. What a grader could not judge for want of a ground truth, or by the user's wish, is no failure.
 func (s *Scorer) verdict(rs []episode.Reward) episode.Verdict {
-	v := episode.Verdict{Total: total(s.cfg.Total, rs, s.thresholds), Rewards: rs}
+	v := episode.Verdict{Total: total(s.cfg.Total, rs, s.thresholds), Rewards: rs, Credit: credit(rs)}
 	for _, r := range rs {
 		if _, gates := s.thresholds[r.Name]; r.Score != nil || r.Weight == 0 && !gates {
 			continue
