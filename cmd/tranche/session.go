@@ -35,7 +35,8 @@ type session struct {
 	tasks  taskfile.Report
 	fleet  *fleet
 	kit    toolkit
-	actor  *action.Set // nil until episodes are played
+	actor  *action.Set    // nil until episodes are played
+	scorer *reward.Scorer // likewise
 	file   runFile
 	writer *storage.Writer
 	closed bool  // the writer is
@@ -501,6 +502,7 @@ func (s *session) build() (*pipeline, error) {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
 	p.onClose(scorer.Close)
+	s.scorer = scorer
 	sched, err := scheduler.New(s.schedulerConfig())
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
@@ -512,7 +514,7 @@ func (s *session) build() (*pipeline, error) {
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
-		MaxFailedShare: s.set.StopOnFailedShare, MinSettled: 100,
+		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, MinSettled: 100,
 		Trace: scheduler.Trace{
 			Opened: func(*episode.Episode) { s.open.Add(1) },
 			Closed: func(*episode.Episode) { s.open.Add(-1) },
