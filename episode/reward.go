@@ -6,6 +6,8 @@ import "time"
 const (
 	Scored    = "scored"
 	NoVerdict = "no_verdict"
+	// GroupOpen: a grader that judges whole groups has not judged yet; it does when the group's rows are published.
+	GroupOpen = NoVerdict + ": group_open"
 )
 
 // Reward is one named component of a verdict.

@@ -72,7 +72,7 @@ func TestRewardFaults(t *testing.T) {
 		"a misspelt key of a built-in": {"reward: {kind: auto, makrer: x}", `reward: unknown key "makrer"; did you mean "marker"?`},
 		"twice":                        {"reward: {kind: quick, max-x: 1, max_x: 2}", "max-x is given twice"},
 		"no kind":                      {"reward: {weight: 1}", "reward: kind: is missing"},
-		"an unknown kind":              {"reward: {kind: quikc, cpu: 1s}", `kind: "quikc", expected one of auto, contains, exact, none, numeric, quick, regex`},
+		"an unknown kind":              {"reward: {kind: quikc, cpu: 1s}", `kind: "quikc", expected one of auto, contains, exact, group_length, majority, none, numeric, quick, regex`},
 		"a weight that is no number":   {"reward: {kind: quick, weight: x}", "weight"},
 	} {
 		t.Run(name, func(t *testing.T) {
