@@ -204,6 +204,20 @@ func spent(d time.Duration) *float32 {
 	return millis(d)
 }
 
+// uncredit is what credit was made of.
+func uncredit(turns []*float64) []float64 {
+	if turns == nil {
+		return nil
+	}
+	out := make([]float64, len(turns))
+	for i, c := range turns {
+		if out[i] = math.NaN(); c != nil {
+			out[i] = *c
+		}
+	}
+	return out
+}
+
 // credit is a list with null where a turn has none; null where there is no list.
 func credit(turns []float64) []*float64 {
 	if turns == nil {
@@ -354,14 +368,18 @@ func flagsOf(flags []string, fix *repairer) []string {
 	for _, f := range flags {
 		out = append(out, fix.text(f))
 	}
+	return addFlags(out, fix)
+}
+
+func addFlags(flags []string, fix *repairer) []string {
 	if fix.repaired {
-		out = append(out, episode.FlagTextRepaired)
+		flags = append(flags, episode.FlagTextRepaired)
 	}
 	if fix.nonFinite {
-		out = append(out, FlagNonFinite)
+		flags = append(flags, FlagNonFinite)
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	slices.Sort(flags)
+	return slices.Compact(flags)
 }
 
 func millis(d time.Duration) *float32 {

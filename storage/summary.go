@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,6 +78,14 @@ func (m *Mean) add(v *float64) {
 	m.spread += d * (*v - m.Average)
 }
 
+// amend counts a value for a row that was counted without one.
+func (m *Mean) amend(before, after *float64) {
+	if before == nil && after != nil {
+		m.Of--
+		m.add(after)
+	}
+}
+
 // Coverage is the share of rows with a verdict, 0..1; 0 for no rows.
 func (m Mean) Coverage() float64 {
 	if m.Of == 0 {
@@ -145,8 +154,32 @@ func (s *Summary) add(d *digest) {
 	share(&s.Classes, d.class(), d, failed)
 }
 
+// amend counts what a row's verdict was still lacking when the row was counted.
+func (s *Summary) amend(before, after *digest) {
+	s.Reward.amend(before.Reward, after.Reward)
+	amendShare(s.DataSources, after.DataSource, before, after)
+	amendShare(s.Classes, after.class(), before, after)
+	counted := map[string]bool{}
+	for _, r := range before.Rewards {
+		counted[text(r.Name)] = !r.open()
+	}
+	s.addComponents(slices.DeleteFunc(slices.Clone(after.Rewards), func(r componentDigest) bool { return counted[text(r.Name)] }))
+}
+
+func amendShare(m map[string]Share, name string, before, after *digest) {
+	s := m[name]
+	s.Reward.amend(before.Reward, after.Reward)
+	m[name] = s
+}
+
+// open components are counted when they are settled.
+func (r componentDigest) open() bool { return text(r.Outcome) == episode.GroupOpen }
+
 func (s *Summary) addComponents(list []componentDigest) {
 	for _, r := range list {
+		if r.open() {
+			continue
+		}
 		if s.Components == nil {
 			s.Components = map[string]Component{}
 		}

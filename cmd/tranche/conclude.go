@@ -19,6 +19,9 @@ func (s *session) conclude(runErr error) error {
 	if s.account != nil {
 		s.account.Ended = cmp.Or(why.text, "finished")
 	}
+	if s.groups != nil {
+		_ = s.writer.Flush() // the summary counts group verdicts too; what fails here, closing reports
+	}
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {

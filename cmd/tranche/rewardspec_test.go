@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"tranche/reward"
+	"tranche/storage"
 )
 
 // quick is a grader of a kind with options.
@@ -187,5 +189,40 @@ func TestRewardTotalIsPartOfTheRun(t *testing.T) {
 	is.RewardTotal = reward.Product
 	if id := identity(&was, "x", nil); id["reward-total"] != "" || digestOf(id) == digestOf(identity(&is, "x", nil)) {
 		t.Errorf("%v", id)
+	}
+}
+
+// The example runs on the embedded engine. Every sample has the verdicts of its group, the reward is made of them by the rule, and the
+// summary agrees with the rows.
+func TestRewardsExample(t *testing.T) {
+	s := newShell(t)
+	dir := newRunDir(t)
+	s.do(codeOK, "run", "-c", "../../examples/rewards/run.yaml", "-o", dir, "-q", "--json")
+	rows := rowsIn(t, dir)
+	sum, best := 0.0, map[string]float64{}
+	for key, r := range rows {
+		c := map[string]storage.Reward{}
+		for _, x := range r.Rewards {
+			c[*x.Name] = x
+		}
+		answer, plain, brevity := *c["answer"].Score, *c["plain"].Score, *c["brevity"].Score
+		want := 0.0
+		if plain == 1 {
+			want = (answer + 0.1*brevity) / 1.1
+		}
+		if r.Reward == nil || math.Abs(*r.Reward-want) > 1e-12 || c["majority"].Score == nil || c["majority"].Weight != 0 || (brevity > 0) != (answer*plain == 1) {
+			t.Errorf("%s: reward %v of %+v", key, r.Reward, r.Rewards)
+		}
+		sum += *r.Reward
+		best[r.TaskID] = max(best[r.TaskID], brevity)
+	}
+	d := s.document()
+	if len(rows) != 160 || d.Dataset.Reward.N != 160 || d.Dataset.Reward.Mean == nil || math.Abs(*d.Dataset.Reward.Mean-sum/160) > 1e-9 || sum < 16 {
+		t.Errorf("%d rows, reward %+v, mean of the rows %v", len(rows), d.Dataset.Reward, sum/160)
+	}
+	for task, b := range best { // the shortest right sample of each group has it all
+		if b != 0 && b != 1 {
+			t.Errorf("%s: the best brevity is %v", task, b)
+		}
 	}
 }

@@ -37,6 +37,7 @@ type session struct {
 	kit    toolkit
 	actor  *action.Set    // nil until episodes are played
 	scorer *reward.Scorer // likewise
+	groups *reward.Scorer // judges groups when they are published; nil = no grader does. It lives as long as the writer
 	file   runFile
 	writer *storage.Writer
 	closed bool  // the writer is
@@ -371,7 +372,15 @@ func (s *session) openStorage() (err error) {
 	if !s.resumed {
 		cfg.RunFile = s.file.bytes()
 	}
-	s.writer, err = storage.Open(cfg)
+	if err := s.openGroups(); err != nil {
+		return err
+	}
+	if s.groups != nil {
+		cfg.GroupVerdicts = s.judgeGroup
+	}
+	if s.writer, err = storage.Open(cfg); err != nil {
+		s.closeGroups()
+	}
 	switch {
 	case errors.Is(err, storage.ErrLocked), errors.Is(err, storage.ErrNotRun):
 		return withCode(codeRefused, err)
@@ -408,7 +417,9 @@ func (s *session) closeStorage() error {
 		return nil
 	}
 	s.closed = true
-	if err := s.writer.Close(); err != nil {
+	err := s.writer.Close()
+	s.closeGroups()
+	if err != nil {
 		return withCode(codeDisk, fmt.Errorf("close the dataset: %w", err))
 	}
 	return nil
