@@ -74,7 +74,7 @@ func TestRewardFaults(t *testing.T) {
 		"a misspelt key of a built-in": {"reward: {kind: auto, makrer: x}", `reward: unknown key "makrer"; did you mean "marker"?`},
 		"twice":                        {"reward: {kind: quick, max-x: 1, max_x: 2}", "max-x is given twice"},
 		"no kind":                      {"reward: {weight: 1}", "reward: kind: is missing"},
-		"an unknown kind":              {"reward: {kind: quikc, cpu: 1s}", `kind: "quikc", expected one of auto, contains, exact, group_length, majority, none, numeric, quick, regex`},
+		"an unknown kind":              {"reward: {kind: quikc, cpu: 1s}", `kind: "quikc", expected one of auto, `},
 		"a weight that is no number":   {"reward: {kind: quick, weight: x}", "weight"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,5 +224,35 @@ func TestRewardsExample(t *testing.T) {
 		if b != 0 && b != 1 {
 			t.Errorf("%s: the best brevity is %v", task, b)
 		}
+	}
+}
+
+// deaf is a grader that on some answers goes on whatever it is told.
+type deaf struct{ release chan struct{} }
+
+func (deaf) ID() string { return "deaf/1" }
+
+func (d deaf) Grade(_ context.Context, in reward.Input) (reward.Finding, error) {
+	if strings.HasSuffix(in.Messages[0].Text(), "3") {
+		<-d.release
+	}
+	return reward.Finding{Score: 1}, nil
+}
+
+// RW-o3 on a whole run: the one that never ends has no verdict, the others have theirs, and the run ends and says what was left.
+func TestCaseRWo3AGraderThatNeverEnds(t *testing.T) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	dir := newRunDir(t)
+	s := newShell(t)
+	s.app.graders = []reward.Kind{reward.Fixed(deaf{release})}
+	s.do(codeOK, "run", taskFile(t, 10, ""), "--endpoint", answering(t, 0).URL(), "--reward", "deaf", "--score-timeout", "300ms", "-o", dir, "-q")
+	for key, r := range rowsIn(t, dir) {
+		if stuck := key == "t3/0"; stuck != (r.Reward == nil) || stuck && *r.Rewards[0].Outcome != "no_verdict: score_timeout" {
+			t.Errorf("%s: %+v", key, r.Rewards[0])
+		}
+	}
+	if want := "grader deaf: 1 gradings did not stop when told to and were abandoned; 1 of them had not ended by then"; !strings.Contains(s.out.String(), want) {
+		t.Errorf("the summary does not say %q:\n%s", want, s.out.String())
 	}
 }
