@@ -6,6 +6,8 @@ import "time"
 const (
 	Scored    = "scored"
 	NoVerdict = "no_verdict"
+	// GroupOpen: a grader that judges whole groups has not judged yet; it does when the group's rows are published.
+	GroupOpen = NoVerdict + ": group_open"
 )
 
 // Reward is one named component of a verdict.
@@ -43,4 +45,7 @@ type Verdict struct {
 	// Failed says that a grader which counts was asked for a verdict and gave none. A task that states no answer, or a run that
 	// wants no grade, is no failure.
 	Failed bool
+	// Credit is that of the process graders which count, for each model turn: the mean by weight, NaN where one of them gave none;
+	// nil = there is no such grader.
+	Credit []float64
 }

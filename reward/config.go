@@ -49,8 +49,11 @@ type Spec struct {
 	//	contains  the ground truth is somewhere in the text
 	//	regex     the text matches Pattern, or the ground truth as a pattern where there is none
 	//	none      nothing is judged; only alone
+	//
+	// and majority and group_length, which judge a group at once; groupkinds.go says how.
 	Kind string `yaml:"kind"`
-	// Weight in the total, 0 or more; 0 records the component, and its parts, without counting them. Default (nil) 1.
+	// Weight in the total, 0 or more; 0 records the component, and its parts, without counting them. Default (nil) 1; 0 for the
+	// built-in kinds that judge groups.
 	Weight *float64 `yaml:"weight"`
 	// Threshold is the least score that lets the total through, from 0 to 1, with the rule gate. Default (nil): it holds nothing up.
 	Threshold *float64 `yaml:"threshold"`
@@ -110,7 +113,13 @@ func BuiltIn(kind string) bool {
 
 // Validate reports every fault of the configuration at once. It knows the built-in kinds only; New also accepts the kinds
 // it is given.
-func (c Config) Validate() error { return c.validate(options()) }
+func (c Config) Validate() error {
+	takes := options()
+	for _, k := range groupKinds() {
+		takes[k.Name] = []string{"with"}
+	}
+	return c.validate(takes)
+}
 
 func (c Config) validate(kinds map[string][]string) error {
 	c = c.withDefaults()
@@ -263,8 +272,11 @@ func (s Spec) withDefaults() Spec {
 		s.Name = s.Kind
 	}
 	if s.Weight == nil {
-		one := 1.0
-		s.Weight = &one
+		weight := 1.0
+		if s.Kind == KindMajority || s.Kind == KindGroupLength {
+			weight = 0
+		}
+		s.Weight = &weight
 	}
 	if s.From == "" {
 		s.From = FromFinal

@@ -21,6 +21,8 @@ type Kind struct {
 	// Make makes the grader of one spec. It is called when settings are checked and again when a run begins, so what it opens
 	// a Close method of the grader must give back; the Scorer calls that. Its error names the option that is wrong.
 	Make func(s Spec) (Grader, error)
+	// MakeGroup stands in the place of Make for a grader that judges all samples of a group at once.
+	MakeGroup func(s Spec) (GroupGrader, error)
 }
 
 // Fixed offers one grader that takes no options of its own.
@@ -35,10 +37,22 @@ func (k Kind) make(s Spec) (Grader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind, version, ok := strings.Cut(g.ID(), "/"); !ok || kind != k.Name || version == "" {
-		return nil, fmt.Errorf("grader id %q: expected %s/ and a version", g.ID(), k.Name)
+	return g, k.checkID(g.ID())
+}
+
+func (k Kind) makeGroup(s Spec) (GroupGrader, error) {
+	g, err := k.MakeGroup(s)
+	if err != nil {
+		return nil, err
 	}
-	return g, nil
+	return g, k.checkID(g.ID())
+}
+
+func (k Kind) checkID(id string) error {
+	if kind, version, ok := strings.Cut(id, "/"); !ok || kind != k.Name || version == "" {
+		return fmt.Errorf("grader id %q: expected %s/ and a version", id, k.Name)
+	}
+	return nil
 }
 
 // ReadOptions decodes Spec.With into a struct, by the json names of its fields; - and _ in a name are the same. What With does not

@@ -380,7 +380,7 @@ func TestValidate(t *testing.T) {
 		want []string
 	}{
 		{"every fault at once", Config{Graders: []Spec{{Kind: "fuzzy"}, {Kind: KindRegex, Pattern: "("}, {Kind: KindRegex}}, Total: "sum", Workers: -1, Queue: -1, Timeout: -1},
-			[]string{`graders[0] (fuzzy): kind: "fuzzy", expected one of auto, contains, exact, none, numeric, regex`, "graders[1] (regex): pattern: ", `graders[2]: a grader named "regex" is there already`, `total: "sum", expected one of weighted_sum, gate, product, minimum`, "workers: -1", "queue: -1", "timeout: -1ns"}},
+			[]string{`graders[0] (fuzzy): kind: "fuzzy", expected one of auto, contains, exact, group_length, majority, none, numeric, regex`, "graders[1] (regex): pattern: ", `graders[2]: a grader named "regex" is there already`, `total: "sum", expected one of weighted_sum, gate, product, minimum`, "workers: -1", "queue: -1", "timeout: -1ns"}},
 		{"options of another kind", Config{Graders: []Spec{{Kind: KindContains, Marker: "x", Pattern: "x", Tolerance: 1}}},
 			[]string{"marker: means nothing to kind contains", "pattern: means nothing", "tolerance: means nothing"}},
 		{"normalising numbers", Config{Graders: []Spec{{Kind: KindNumeric, Normalize: []string{"trim"}}}}, []string{"normalize: means nothing to kind numeric"}},

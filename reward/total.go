@@ -67,6 +67,28 @@ func mean(rs []episode.Reward) *float64 {
 	return episode.Ptr(sum / weight)
 }
 
+// credit is the mean by weight of what the process graders that count say of each turn; nil when there are none.
+func credit(rs []episode.Reward) []float64 {
+	var sum []float64
+	weight := 0.0
+	for _, r := range rs {
+		if r.Credit == nil || r.Weight == 0 {
+			continue
+		}
+		if sum == nil {
+			sum = make([]float64, len(r.Credit))
+		}
+		for i, c := range r.Credit {
+			sum[i] += r.Weight * c // NaN stays NaN
+		}
+		weight += r.Weight
+	}
+	for i := range sum {
+		sum[i] /= weight
+	}
+	return sum
+}
+
 func product(rs []episode.Reward) float64 {
 	p := 1.0
 	for _, r := range rs {

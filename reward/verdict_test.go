@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -454,6 +455,28 @@ func TestVerdictsDoNotDependOnWorkers(t *testing.T) {
 	for _, workers := range []int{1, 16} {
 		if got := run(workers); !reflect.DeepEqual(got, one) {
 			t.Errorf("%d workers gave other verdicts", workers)
+		}
+	}
+}
+
+func TestCreditOfSeveralGraders(t *testing.T) {
+	nan := math.NaN()
+	r := func(weight float64, credit ...float64) episode.Reward {
+		return episode.Reward{Weight: weight, Credit: credit}
+	}
+	for _, c := range []struct {
+		name string
+		rs   []episode.Reward
+		want string
+	}{
+		{"none", []episode.Reward{r(1)}, "[]"},
+		{"one", []episode.Reward{r(1), r(2, 1, nan, -1)}, "[1 NaN -1]"},
+		{"by weight", []episode.Reward{r(3, 1, 0), r(1, 0, 2)}, "[0.75 0.5]"},
+		{"one that is only recorded", []episode.Reward{r(0, 9, 9), r(1, 0, 2)}, "[0 2]"},
+		{"one of them left a turn open", []episode.Reward{r(1, nan, 1), r(1, 1, 1)}, "[NaN 1]"},
+	} {
+		if got := fmt.Sprint(credit(c.rs)); got != c.want || (c.name == "none") != (credit(c.rs) == nil) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (r *Rollout) score(ctx context.Context, e *episode.Episode) {
 		return
 	}
 	if err != nil {
-		v = episode.Verdict{Rewards: []episode.Reward{{
+		v = episode.Verdict{Failed: true, Rewards: []episode.Reward{{
 			Name: "score", Weight: 1, Outcome: episode.NoVerdict + ": " + string(episode.ClassVerifier), Evidence: err.Error(),
 		}}}
 	}

@@ -631,6 +631,32 @@ func TestRunEndsWhenItCannotGoOn(t *testing.T) {
 	})
 }
 
+// gradeless is a scorer whose grader fails, or has nothing to judge.
+type gradeless struct{ failed bool }
+
+func (g gradeless) Score(context.Context, *episode.Episode) (episode.Verdict, error) {
+	return episode.Verdict{Failed: g.failed}, nil
+}
+
+// A run whose graders fail stops early; one whose tasks state no answer does not.
+func TestRunEndsWhenGradersFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		failed bool
+		share  float64
+		stops  bool
+	}{"graders fail": {true, 0.5, true}, "nothing to judge": {false, 0.5, false}, "no bound": {true, 0, false}, "at the bound": {true, 1, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := RunConfig{Source: &list{n: 1000, samples: 1}, MaxUnscoredShare: c.share, MinSettled: 100, Rollout: &Rollout{Scorer: gradeless{c.failed}}}
+				totals, _, err := play(t, Config{Endpoints: fleet(&scripted{think: after(time.Second)})}, cfg)
+				if errors.Is(err, ErrTooManyUnscored) != c.stops || c.stops != (totals.Done < 600) || totals.Done < 100 || totals.Failed != 0 {
+					t.Errorf("%v, %+v", err, totals)
+				}
+			})
+		})
+	}
+}
+
 // A task whose tools nobody runs ends at its first call, completed.
 func TestForeignToolCallsAreTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,8 +25,11 @@ type RunConfig struct {
 	Drain   time.Duration   // how long running episodes may go on after Stop
 	// MaxFailedShare ends the run when more than this share of at least MinSettled episodes failed; 0 = never.
 	MaxFailedShare float64
-	MinSettled     int // default 50
-	Trace          Trace
+	// MaxUnscoredShare ends the run when graders failed (episode.Verdict.Failed) on more than this share of at least MinSettled
+	// episodes that ended well; 0 = never.
+	MaxUnscoredShare float64
+	MinSettled       int // default 50
+	Trace            Trace
 }
 
 // Totals counts what became of the episodes of this invocation. Drawn = Skipped + Done + Failed + Cancelled + Cut when Run returns.
@@ -38,9 +41,10 @@ type Totals struct {
 
 // Errors that end a run before its source does. What was written stays; the run can be resumed.
 var (
-	ErrStopped       = errors.New("the run was stopped")
-	ErrEndpointsDead = errors.New("no endpoint answers any more")
-	ErrTooManyFailed = errors.New("too large a share of the episodes failed")
+	ErrStopped         = errors.New("the run was stopped")
+	ErrEndpointsDead   = errors.New("no endpoint answers any more")
+	ErrTooManyFailed   = errors.New("too large a share of the episodes failed")
+	ErrTooManyUnscored = errors.New("graders failed on too large a share of the episodes")
 )
 
 // Run plays every episode of the source that is not done yet and writes each to the sink. It returns when all have ended; the
@@ -75,6 +79,7 @@ type run struct {
 	trimmer  *trimmer // nil = nothing is cut
 
 	drawn, skipped, done, failed, cancelled, cut atomic.Int64
+	unscored                                     atomic.Int64 // of done: a grader failed
 }
 
 // watchStop turns the caller's Stop into no new episodes at once and a cut after the drain time. The returned function ends
@@ -230,14 +235,21 @@ func (r *run) store(ctx context.Context, e *episode.Episode) {
 		return
 	}
 	if e.Status != episode.StatusFailed {
-		r.done.Add(1)
+		done := r.done.Add(1)
+		if e.Verdict.Failed {
+			r.giveUp(ErrTooManyUnscored, r.cfg.MaxUnscoredShare, r.unscored.Add(1), done)
+		}
 		return
 	}
-	r.failed.Add(1)
-	if failed, all := r.failed.Load(), r.failed.Load()+r.done.Load(); r.cfg.MaxFailedShare > 0 &&
-		all >= int64(r.cfg.MinSettled) && float64(failed) > r.cfg.MaxFailedShare*float64(all) {
+	failed := r.failed.Add(1)
+	r.giveUp(ErrTooManyFailed, r.cfg.MaxFailedShare, failed, failed+r.done.Load())
+}
+
+// giveUp ends the run where bad is more than a share of all, and there are enough to tell.
+func (r *run) giveUp(why error, share float64, bad, all int64) {
+	if share > 0 && all >= int64(r.cfg.MinSettled) && float64(bad) > share*float64(all) {
 		r.halt()
-		r.cancel(fmt.Errorf("%w: %d of %d", ErrTooManyFailed, failed, all))
+		r.cancel(fmt.Errorf("%w: %d of %d", why, bad, all))
 	}
 }
 

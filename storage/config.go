@@ -36,6 +36,12 @@ type Config struct {
 	MinPartAge time.Duration
 	// MaxPartAge is where MinPartAge stops doubling. Default 5 min.
 	MaxPartAge time.Duration
+
+	// GroupVerdicts completes the verdicts of a group just before it is published: with Row.SetVerdict, and it may change nothing else.
+	// It is called by the goroutine that publishes, with the rows of a group that ended well, in sample order; whole says that no sample
+	// is missing but failed and cut ones. After a crash it is called for the same rows again and must come to the same. Until then
+	// rows are in the journal, and counted, with the verdict they came with. nil = verdicts are complete when they are written.
+	GroupVerdicts func(rows []*Row, whole bool)
 }
 
 // Validate reports every fault at once.

@@ -73,5 +73,5 @@ func leafName(f parquet.Node) string {
 			return name
 		}
 	}
-	return map[parquet.Kind]string{parquet.Float: "float32", parquet.Double: "float64", parquet.ByteArray: "binary"}[f.Type().Kind()]
+	return map[parquet.Kind]string{parquet.Float: "float32", parquet.Double: "float64", parquet.Boolean: "bool", parquet.ByteArray: "binary"}[f.Type().Kind()]
 }

@@ -31,6 +31,7 @@ type record struct {
 	round, sample    int32
 	groupSize        int32
 	failed           bool
+	alone            bool  // its siblings were published before it
 	raw              int64 // bytes, see Row.rawBytes
 	seg              *segment
 	offset, bytes    int64 // of the frame
@@ -136,6 +137,7 @@ func (l *ledger) countRetry(k key, d digest) {
 // and is published by itself.
 func (l *ledger) hold(r record) {
 	if _, ok := l.placed[r.key]; ok {
+		r.alone = r.groupSize > 1
 		l.finish(&group{records: []record{r}})
 		return
 	}
@@ -203,6 +205,9 @@ func (l *ledger) total() Summary {
 	}
 	return s
 }
+
+// amend counts what publishing added to the verdict of a row that is counted already.
+func (l *ledger) amend(a amendment) { l.summary.amend(&a.before, &a.after) }
 
 func bySeq(a, b record) int { return cmp.Compare(a.seq, b.seq) }
 

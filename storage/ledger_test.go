@@ -228,6 +228,30 @@ func (d *slowDisk) Create(path string) (file, error) {
 	return d.fileSystem.Create(path)
 }
 
+// Components are counted by name over the rows that have them, with the reasons of there being no verdict; the same from rows and from files.
+func TestSummaryOfComponents(t *testing.T) {
+	var s Summary
+	for range 3 {
+		r := RowOf(judged())
+		s.Add(&r)
+	}
+	bare := RowOf(made{run: "r", failing: func(int, int) bool { return true }}.episode(1, 0))
+	bare.Rewards = nil
+	s.Add(&bare)
+	tests, judge := s.Components["tests"], s.Components["judge"]
+	if tests.Score.N != 3 || tests.Score.Of != 3 || tests.Score.Average != 0.5 || tests.Tokens.In != 30 || tests.Tokens.Out != 9 || tests.Wall != 4.5 || tests.Again != 3 || tests.Reasons != nil {
+		t.Errorf("tests: %+v", tests)
+	}
+	if judge.Score.N != 0 || judge.Score.Of != 3 || judge.Reasons["judge_unavailable"] != 3 || len(s.Components) != 3 {
+		t.Errorf("judge: %+v of %d", judge, len(s.Components))
+	}
+	c := s.clone()
+	c.Components["judge"].Reasons["judge_unavailable"]++
+	if judge.Reasons["judge_unavailable"] != 3 {
+		t.Error("a copy shares its counts")
+	}
+}
+
 // OB-o1, the part that storage counts; cancelled and skipped episodes are the caller's to count.
 func TestSummary(t *testing.T) {
 	var s Summary

@@ -76,7 +76,7 @@ func partOptions() []parquet.WriterOption {
 
 func unbounded(path []string) bool {
 	switch path[0] {
-	case "messages", "tools", "token_ids", "loss_mask", "logprobs", "breaks", "actions", "rewards", "fault_detail", "fault_attempts",
+	case "messages", "tools", "token_ids", "loss_mask", "logprobs", "breaks", "actions", "rewards", "turn_credit", "credits", "fault_detail", "fault_attempts",
 		"partial", "submitted", "sampling", "reward_model", "extra_info", "raw":
 		return true
 	}

@@ -164,18 +164,72 @@ func (r *Row) setActions(acts []episode.ActionRecord, fix *repairer) {
 
 func (r *Row) setVerdict(v episode.Verdict, fix *repairer) {
 	r.Reward = fix.finite(v.Total)
+	r.Scored = episode.Ptr(r.Reward != nil)
+	r.TurnCredit = credit(v.Credit)
 	if v.Rewards == nil {
 		return
 	}
 	r.Rewards = make([]Reward, len(v.Rewards))
 	for i, c := range v.Rewards {
-		weight := c.Weight
-		if fix.finite(&weight) == nil {
-			weight = 0
+		r.Rewards[i] = component(c, fix)
+		if c.Credit != nil {
+			r.Credits = append(r.Credits, Credit{Name: r.Rewards[i].Name, Credit: credit(c.Credit)})
 		}
-		r.Rewards[i] = Reward{Name: fix.some(c.Name), Score: fix.finite(c.Score), Weight: weight,
-			Outcome: fix.some(c.Outcome), Grader: fix.some(c.Grader), Evidence: fix.some(c.Evidence)}
 	}
+}
+
+func component(c episode.Reward, fix *repairer) Reward {
+	weight := c.Weight
+	if fix.finite(&weight) == nil {
+		weight = 0
+	}
+	r := Reward{Name: fix.some(c.Name), Score: fix.finite(c.Score), Weight: weight, Raw: fix.finite(c.Raw),
+		Outcome: fix.some(c.Outcome), Grader: fix.some(c.Grader), Config: fix.some(c.Config), Evidence: fix.some(c.Evidence), Tier: fix.some(c.Tier)}
+	if c.Tries == 0 { // nothing was asked, so nothing has a cost
+		return r
+	}
+	r.Tries = episode.Ptr(int16(min(c.Tries, math.MaxInt16)))
+	r.WallMS, r.CPUMS = millis(c.Cost.Wall), spent(c.Cost.CPU)
+	if n := c.Cost.PromptTokens + c.Cost.CompletionTokens; n > 0 {
+		r.PromptTokens, r.CompletionTokens = episode.Ptr(int32(c.Cost.PromptTokens)), episode.Ptr(int32(c.Cost.CompletionTokens))
+	}
+	return r
+}
+
+// spent is nil where no CPU time was measured.
+func spent(d time.Duration) *float32 {
+	if d == 0 {
+		return nil
+	}
+	return millis(d)
+}
+
+// uncredit is what credit was made of.
+func uncredit(turns []*float64) []float64 {
+	if turns == nil {
+		return nil
+	}
+	out := make([]float64, len(turns))
+	for i, c := range turns {
+		if out[i] = math.NaN(); c != nil {
+			out[i] = *c
+		}
+	}
+	return out
+}
+
+// credit is a list with null where a turn has none; null where there is no list.
+func credit(turns []float64) []*float64 {
+	if turns == nil {
+		return nil
+	}
+	out := make([]*float64, len(turns))
+	for i, c := range turns {
+		if !math.IsNaN(c) && !math.IsInf(c, 0) {
+			out[i] = episode.Ptr(c)
+		}
+	}
+	return out
 }
 
 func (r *Row) setEnd(e *episode.Episode, fix *repairer) {
@@ -314,14 +368,18 @@ func flagsOf(flags []string, fix *repairer) []string {
 	for _, f := range flags {
 		out = append(out, fix.text(f))
 	}
+	return addFlags(out, fix)
+}
+
+func addFlags(flags []string, fix *repairer) []string {
 	if fix.repaired {
-		out = append(out, episode.FlagTextRepaired)
+		flags = append(flags, episode.FlagTextRepaired)
 	}
 	if fix.nonFinite {
-		out = append(out, FlagNonFinite)
+		flags = append(flags, FlagNonFinite)
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	slices.Sort(flags)
+	return slices.Compact(flags)
 }
 
 func millis(d time.Duration) *float32 {
@@ -394,8 +452,12 @@ func (r *Row) rawBytes() int64 {
 		n += 16 + 13*len(b.TokenIDs)
 	}
 	for _, c := range r.Rewards {
-		n += 40 + size(c.Name) + size(c.Outcome) + size(c.Grader) + size(c.Evidence)
+		n += 80 + size(c.Name) + size(c.Outcome) + size(c.Grader) + size(c.Config) + size(c.Evidence) + size(c.Tier)
 	}
+	for _, c := range r.Credits {
+		n += 16 + size(c.Name) + 9*len(c.Credit)
+	}
+	n += 9 * len(r.TurnCredit)
 	for _, a := range r.FaultAttempts {
 		n += 40 + size(a.Endpoint) + size(a.Cause)
 	}

@@ -41,9 +41,12 @@ type Row struct {
 	Turns   []Turn   `parquet:"turns,optional,list" json:"turns"`
 	Actions []Action `parquet:"actions,optional,list" json:"actions"`
 
-	Reward    *float64 `parquet:"reward,optional" json:"reward"`
-	Rewards   []Reward `parquet:"rewards,optional,list" json:"rewards"`
-	Advantage *float64 `parquet:"advantage,optional" json:"advantage"`
+	Reward     *float64   `parquet:"reward,optional" json:"reward"`
+	Scored     *bool      `parquet:"scored,optional" json:"scored"`
+	Rewards    []Reward   `parquet:"rewards,optional,list" json:"rewards"`
+	TurnCredit []*float64 `parquet:"turn_credit,optional,list" json:"turn_credit"`
+	Credits    []Credit   `parquet:"credits,optional,list" json:"credits"`
+	Advantage  *float64   `parquet:"advantage,optional" json:"advantage"`
 
 	Status        *string   `parquet:"status,optional" json:"status"`
 	StopReason    *string   `parquet:"stop_reason,optional" json:"stop_reason"`
@@ -157,6 +160,22 @@ type Reward struct {
 	Outcome  *string  `parquet:"outcome,optional" json:"outcome"`
 	Grader   *string  `parquet:"grader,optional" json:"grader"`
 	Evidence *string  `parquet:"evidence,optional" json:"evidence"`
+
+	Raw              *float64 `parquet:"raw,optional" json:"raw"`
+	Config           *string  `parquet:"config,optional" json:"config"`
+	Tier             *string  `parquet:"tier,optional" json:"tier"`
+	Tries            *int16   `parquet:"tries,optional" json:"tries"`
+	PromptTokens     *int32   `parquet:"prompt_tokens,optional" json:"prompt_tokens"`
+	CompletionTokens *int32   `parquet:"completion_tokens,optional" json:"completion_tokens"`
+	WallMS           *float32 `parquet:"wall_ms,optional" json:"wall_ms"`
+	CPUMS            *float32 `parquet:"cpu_ms,optional" json:"cpu_ms"`
+}
+
+// Credit is what one process grader says of each turn. It is no part of Reward, because a list inside a list that files of before do not
+// have is read as empty instead of null.
+type Credit struct {
+	Name   *string    `parquet:"name,optional" json:"name"`
+	Credit []*float64 `parquet:"credit,optional,list" json:"credit"`
 }
 
 // Attempt is one failed try of the call that failed the episode.

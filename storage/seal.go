@@ -106,7 +106,11 @@ type publication struct {
 	moved    []record
 	removed  []Part      // files that are not in the manifest any more
 	placed   map[key]int // failures and the number of their file
+	amended  []amendment // rows of groups that got their verdict
 }
+
+// amendment is what the books know of a row before its group was judged, and after.
+type amendment struct{ before, after digest }
 
 // publish does everything up to the moment that counts, the replacement of the manifest. Until then nothing that exists is
 // changed, and what it leaves behind on an error is swept by the next Open.
@@ -163,7 +167,12 @@ func (w *Writer) buildParts(snap snapshot, p *publication) (parts, failures []Pa
 func (w *Writer) buildLayouts(folder string, number int, layouts []layout, p *publication) ([]Part, error) {
 	var parts []Part
 	for i, l := range layouts {
-		part, err := w.buildPart(folder, number+i, p, l.fill)
+		part, err := w.buildPart(folder, number+i, p, func(pw *partWriter) error {
+			if w.cfg.GroupVerdicts == nil || folder == failuresDir {
+				return l.fill(pw)
+			}
+			return l.fillGroups(pw, func(rows []*Row, whole bool) { p.amended = append(p.amended, w.judge(rows, whole)...) })
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -208,18 +217,71 @@ func (w *Writer) buildPart(folder string, number int, p *publication, fill func(
 	return pw.publish()
 }
 
+// judge has a group's verdicts completed.
+func (w *Writer) judge(rows []*Row, whole bool) []amendment {
+	list := make([]amendment, len(rows))
+	for i, r := range rows {
+		list[i].before = digestOf(r)
+	}
+	w.cfg.GroupVerdicts(rows, whole)
+	for i, r := range rows {
+		list[i].after = digestOf(r)
+	}
+	return list
+}
+
+// fillGroups is fill with a whole group in memory at a time, for judge to see.
+func (l layout) fillGroups(pw *partWriter, judge func(rows []*Row, whole bool)) error {
+	var buf []byte
+	for _, records := range l {
+		for len(records) > 0 {
+			n := 1
+			for n < len(records) && records[n].group == records[0].group && !records[n].alone && !records[0].alone {
+				n++
+			}
+			rows := make([]*Row, n)
+			for i, rec := range records[:n] {
+				var err error
+				if rows[i], buf, err = rec.row(buf); err != nil {
+					return err
+				}
+			}
+			judge(rows, !records[0].alone)
+			for _, row := range rows {
+				if err := pw.add(row); err != nil {
+					return err
+				}
+			}
+			records = records[n:]
+		}
+		if err := pw.endRowGroup(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row reads a record's row from the journal; buf is reused and returned.
+func (r *record) row(buf []byte) (*Row, []byte, error) {
+	frame, err := r.seg.readFrame(*r, buf)
+	if err != nil {
+		return nil, buf, err
+	}
+	row, err := decodeRow(frame[frameHead:])
+	if err != nil {
+		return nil, buf, fmt.Errorf("%s at byte %d: %w", r.seg.path, r.offset, err)
+	}
+	return row, frame, nil
+}
+
 // fill reads the rows of a layout from the journal into a part.
 func (l layout) fill(pw *partWriter) error {
 	var buf []byte
 	for _, rows := range l {
 		for _, rec := range rows {
-			frame, err := rec.seg.readFrame(*rec, buf)
+			row, frame, err := rec.row(buf)
 			if err != nil {
 				return err
-			}
-			row, err := decodeRow(frame[frameHead:])
-			if err != nil {
-				return fmt.Errorf("%s at byte %d: %w", rec.seg.path, rec.offset, err)
 			}
 			if err := pw.add(row); err != nil {
 				return err
@@ -275,6 +337,9 @@ func (w *Writer) settle(snap snapshot, p publication) {
 	}
 	for k, n := range p.placed {
 		w.ledger.placed[k] = n
+	}
+	for _, a := range p.amended {
+		w.ledger.amend(a)
 	}
 	for _, r := range p.moved {
 		w.ledger.move(r)

@@ -3,7 +3,9 @@ package storage
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"tranche/episode"
 )
@@ -23,10 +25,21 @@ type Summary struct {
 	Reward Mean   `json:"reward"`
 	Tokens Tokens `json:"tokens"`
 	Turns  int64  `json:"turns"`
-	Time   Timing `json:"time_s"` // sums over all rows, seconds; stages of different episodes overlap
+
+	Components map[string]Component `json:"components"` // of the verdicts, by name
+	Time       Timing               `json:"time_s"`     // sums over all rows, seconds; stages of different episodes overlap
 
 	DataSources map[string]Share `json:"data_sources"`
 	Classes     map[string]Share `json:"classes"` // by the length class of the last turn; "none" for rows without a turn
+}
+
+// Component is what one grader, or a part of its judgements, came to.
+type Component struct {
+	Score   Mean             `json:"score"`   // of the rows that have the component
+	Reasons map[string]int64 `json:"reasons"` // of there being no verdict, by their number
+	Tokens  Tokens           `json:"tokens"`  // of a model that judged
+	Wall    float64          `json:"wall_s"`  // sum, all tries, seconds
+	Again   int64            `json:"again"`   // rows for which the grader was asked more than once
 }
 
 // Share is a part of the dataset.
@@ -63,6 +76,14 @@ func (m *Mean) add(v *float64) {
 	d := *v - m.Average
 	m.Average += d / float64(m.N)
 	m.spread += d * (*v - m.Average)
+}
+
+// amend counts a value for a row that was counted without one.
+func (m *Mean) amend(before, after *float64) {
+	if before == nil && after != nil {
+		m.Of--
+		m.add(after)
+	}
 }
 
 // Coverage is the share of rows with a verdict, 0..1; 0 for no rows.
@@ -125,11 +146,71 @@ func (s *Summary) add(d *digest) {
 		tally(&s.Flags, f)
 	}
 	s.Reward.add(d.Reward)
+	s.addComponents(d.Rewards)
 	s.Tokens.add(d, failed)
 	s.Turns += int64(d.NumTurns)
 	s.Time.add(d.Timing)
 	share(&s.DataSources, d.DataSource, d, failed)
 	share(&s.Classes, d.class(), d, failed)
+}
+
+// amend counts what a row's verdict was still lacking when the row was counted.
+func (s *Summary) amend(before, after *digest) {
+	s.Reward.amend(before.Reward, after.Reward)
+	amendShare(s.DataSources, after.DataSource, before, after)
+	amendShare(s.Classes, after.class(), before, after)
+	counted := map[string]bool{}
+	for _, r := range before.Rewards {
+		counted[text(r.Name)] = !r.open()
+	}
+	s.addComponents(slices.DeleteFunc(slices.Clone(after.Rewards), func(r componentDigest) bool { return counted[text(r.Name)] }))
+}
+
+func amendShare(m map[string]Share, name string, before, after *digest) {
+	s := m[name]
+	s.Reward.amend(before.Reward, after.Reward)
+	m[name] = s
+}
+
+// open components are counted when they are settled.
+func (r componentDigest) open() bool { return text(r.Outcome) == episode.GroupOpen }
+
+func (s *Summary) addComponents(list []componentDigest) {
+	for _, r := range list {
+		if r.open() {
+			continue
+		}
+		if s.Components == nil {
+			s.Components = map[string]Component{}
+		}
+		name := text(r.Name)
+		c := s.Components[name]
+		c.add(r)
+		s.Components[name] = c
+	}
+}
+
+func (c *Component) add(r componentDigest) {
+	c.Score.add(r.Score)
+	if r.Score == nil {
+		_, reason, _ := strings.Cut(text(r.Outcome), ": ")
+		tally(&c.Reasons, reason)
+	}
+	if r.PromptTokens != nil && r.CompletionTokens != nil {
+		c.Tokens.In += int64(*r.PromptTokens)
+		c.Tokens.Out += int64(*r.CompletionTokens)
+	}
+	if r.WallMS != nil {
+		c.Wall += float64(*r.WallMS) / 1000
+	}
+	if r.Tries != nil && *r.Tries > 1 {
+		c.Again++
+	}
+}
+
+func (c Component) clone() Component {
+	c.Reasons = copyMap(c.Reasons)
+	return c
 }
 
 func (t *Tokens) add(d *digest, failed bool) {
@@ -181,6 +262,10 @@ func (s *Summary) clone() Summary {
 	c := *s
 	c.Status, c.Failures, c.Stops, c.Flags = copyMap(s.Status), copyMap(s.Failures), copyMap(s.Stops), copyMap(s.Flags)
 	c.DataSources, c.Classes = copyMap(s.DataSources), copyMap(s.Classes)
+	c.Components = make(map[string]Component, len(s.Components))
+	for name, v := range s.Components {
+		c.Components[name] = v.clone()
+	}
 	return c
 }
 
@@ -207,6 +292,19 @@ type digest struct {
 	NumTurns        int32       `parquet:"num_turns"`
 	Timing          Timing      `parquet:"timing"`
 	Turns           []turnClass `parquet:"turns,optional,list"`
+
+	Rewards []componentDigest `parquet:"rewards,optional,list"`
+}
+
+// componentDigest is what a summary needs of a component.
+type componentDigest struct {
+	Name             *string  `parquet:"name,optional"`
+	Score            *float64 `parquet:"score,optional"`
+	Outcome          *string  `parquet:"outcome,optional"`
+	Tries            *int16   `parquet:"tries,optional"`
+	PromptTokens     *int32   `parquet:"prompt_tokens,optional"`
+	CompletionTokens *int32   `parquet:"completion_tokens,optional"`
+	WallMS           *float32 `parquet:"wall_ms,optional"`
 }
 
 type turnClass struct {
@@ -218,6 +316,9 @@ func digestOf(r *Row) digest {
 		EpisodeID: r.EpisodeID, DataSource: r.DataSource, Status: r.Status, StopReason: r.StopReason, FaultClass: r.FaultClass,
 		Flags: r.Flags, Reward: r.Reward, NumInputTokens: r.NumInputTokens, NumOutputTokens: r.NumOutputTokens,
 		NumTurns: r.NumTurns, Timing: r.Timing,
+	}
+	for _, c := range r.Rewards {
+		d.Rewards = append(d.Rewards, componentDigest{c.Name, c.Score, c.Outcome, c.Tries, c.PromptTokens, c.CompletionTokens, c.WallMS})
 	}
 	if n := len(r.Turns); n > 0 {
 		d.Turns = []turnClass{{r.Turns[n-1].Class}}

@@ -19,6 +19,9 @@ func (s *session) conclude(runErr error) error {
 	if s.account != nil {
 		s.account.Ended = cmp.Or(why.text, "finished")
 	}
+	if s.groups != nil {
+		_ = s.writer.Flush() // the summary counts group verdicts too; what fails here, closing reports
+	}
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
@@ -56,6 +59,8 @@ func (s *session) ending(runErr error) ending {
 		return ending{}
 	case errors.Is(runErr, scheduler.ErrTooManyFailed):
 		return ending{codeGaveUp, "too many episodes failed", fmt.Errorf("%w (--stop-on-failed-share %g); `%s view %s --failed` shows them", runErr, s.set.StopOnFailedShare, s.a.program, quoted(s.dir))}
+	case errors.Is(runErr, scheduler.ErrTooManyUnscored):
+		return ending{codeGaveUp, "graders failed on too many episodes", fmt.Errorf("%w (--stop-on-unscored-share %g); `%s view %s --unscored` shows them", runErr, s.set.StopOnUnscoredShare, s.a.program, quoted(s.dir))}
 	case errors.Is(runErr, scheduler.ErrEndpointsDead):
 		return ending{codeEndpoint, "no endpoint answers any more", runErr}
 	case codeOf(runErr) == codeDisk:
@@ -103,7 +108,7 @@ func (s *session) report(ended string) *report {
 	if s.fleet != nil {
 		r.Notes = s.fleet.notes()
 	}
-	r.Notes = append(append(r.Notes, s.toolNotes()...), s.damageNotes()...)
+	r.Notes = slices.Concat(r.Notes, s.toolNotes(), s.scorerNotes(), s.damageNotes())
 	if r.Account = s.account; r.Account == nil { // nothing was played this time
 		var sums account
 		if ok, err := storage.ReadAccount(s.dir, &sums); ok && err == nil {

@@ -39,7 +39,7 @@ func exitCodes() []codeLine {
 		{codePartial, "partial", "the run finished, and some episodes failed: their rows and faults are in failures/"},
 		{codeRefused, "refused", "the run directory, or the file of a measurement, is in use, belongs to other settings or tasks, or is no run at all"},
 		{codeDisk, "disk", "the dataset could not be read or written; what was written before stays valid"},
-		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share); resume goes on"},
+		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share), or graders on too many of them (--stop-on-unscored-share); resume goes on"},
 		{codeAddress, "address", "the address to serve on is taken or cannot be had"},
 		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},
 		{codeTerm, "terminated", "stopped by SIGTERM; resume goes on"},

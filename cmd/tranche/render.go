@@ -254,14 +254,64 @@ func (p *printer) ending(r *storage.Row) {
 		p.line("expected:  %s", short(*g, 200))
 	}
 	for _, w := range r.Rewards {
-		p.line("reward %s: %s · weight %g · %s · %s", or(w.Name, "?"), p.reward(w.Score), w.Weight, or(w.Outcome, "?"), or(w.Grader, "?"))
-		if e := or(w.Evidence, ""); e != "" {
-			p.block("    ", e)
-		}
+		p.component(w)
 	}
+	p.credits(r)
 	p.fault(r)
 	if len(r.Flags) > 0 {
 		p.line("flags: %s", strings.Join(r.Flags, ", "))
+	}
+}
+
+// component is one grader's judgement: the score and its place in the total, then who judged and what that cost, then the evidence.
+func (p *printer) component(w storage.Reward) {
+	text := fmt.Sprintf("reward %s: %s · weight %g · %s", or(w.Name, "?"), p.reward(w.Score), w.Weight, or(w.Outcome, "?"))
+	if w.Raw != nil {
+		text += fmt.Sprintf(" · raw %g", *w.Raw)
+	}
+	p.line("%s", text+" · "+or(w.Grader, "?"))
+	if cost := judging(w); cost != "" {
+		p.line("    %s", p.paint(dim, cost))
+	}
+	if e := or(w.Evidence, ""); e != "" {
+		p.block("    ", e)
+	}
+}
+
+// judging tells how a component came about, as far as the row knows.
+func judging(w storage.Reward) string {
+	var list []string
+	if w.Tries != nil && *w.Tries > 1 {
+		list = append(list, fmt.Sprintf("asked %d times", *w.Tries))
+	}
+	if w.WallMS != nil {
+		list = append(list, "took "+millis(w.WallMS))
+	}
+	if w.CPUMS != nil {
+		list = append(list, "CPU "+millis(w.CPUMS))
+	}
+	if w.PromptTokens != nil || w.CompletionTokens != nil {
+		list = append(list, fmt.Sprintf("judge's tokens in %s, out %s", count(w.PromptTokens), count(w.CompletionTokens)))
+	}
+	if w.Tier != nil {
+		list = append(list, "code held by "+*w.Tier)
+	}
+	if w.Config != nil {
+		list = append(list, "settings "+*w.Config)
+	}
+	return strings.Join(list, " · ")
+}
+
+// credits are those of process graders, turn by turn.
+func (p *printer) credits(r *storage.Row) {
+	for _, c := range r.Credits {
+		turns := make([]string, len(c.Credit))
+		for i, v := range c.Credit {
+			if turns[i] = "–"; v != nil {
+				turns[i] = fmt.Sprintf("%.3g", *v)
+			}
+		}
+		p.line("credit %s by turn: %s", or(c.Name, "?"), strings.Join(turns, ", "))
 	}
 }
 

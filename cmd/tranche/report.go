@@ -160,6 +160,29 @@ func (r *report) episodesText(p *printer) {
 
 func (r *report) rewardText(p *printer) {
 	p.line("  reward     %s", meanText(r.Dataset.Reward))
+	parts := r.Dataset.Components
+	if len(parts) == 1 && r.Dataset.Reward.N == r.Dataset.Good {
+		return // the component is the reward, and nothing is missing
+	}
+	for i, name := range slices.Sorted(maps.Keys(parts)) {
+		if i == maxListed {
+			p.line("             … %d more components", len(parts)-i)
+			return
+		}
+		p.line("             %s: %s", or(nonEmpty(name), "(none)"), componentText(parts[name]))
+	}
+}
+
+// componentText says why verdicts are missing beside the mean of those that are there.
+func componentText(c storage.Component) string {
+	text := meanText(c.Score)
+	if len(c.Reasons) > 0 {
+		text += "; no verdict: " + counts(c.Reasons)
+	}
+	if t := c.Tokens; t.In+t.Out > 0 {
+		text += fmt.Sprintf("; judge's tokens in %d, out %d", t.In, t.Out)
+	}
+	return text + some(c.Again, "; asked again on %d rows")
 }
 
 // meanText never shows a mean without what it stands on.

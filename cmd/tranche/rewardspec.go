@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -142,13 +143,35 @@ func (y *yamlFile) options(name string, pairs []*ast.MappingValueNode) Object {
 	return o
 }
 
+// identifyRewards leaves out what a run of before there was such a key did not have.
+func identifyRewards(s *Settings, id map[string]string) {
+	if s.RewardTotal == reward.WeightedSum {
+		delete(id, "reward-total")
+	}
+}
+
+// scorerNotes names the graders that did not stop when they were told to.
+func (s *session) scorerNotes() (notes []string) {
+	if s.scorer == nil {
+		return nil
+	}
+	for _, t := range s.scorer.Troubles() {
+		notes = append(notes, fmt.Sprintf("grader %s: %d gradings did not stop when told to and were abandoned%s%s", t.Component, t.Abandoned,
+			some(t.Going, "; %d of them had not ended by then"), some(t.Refused, "; for %d more it was not asked: too many were going on")))
+	}
+	return notes
+}
+
 // graderKinds are the kinds of graders beside the built-in ones. Each package of graders is entered here.
 func (s *session) graderKinds() []reward.Kind {
 	return s.a.graders
 }
 
 func (s *session) rewardConfig() reward.Config {
-	cfg := reward.Config{Timeout: s.set.ScoreTimeout}
+	cfg := reward.Config{Timeout: s.set.ScoreTimeout, Retries: s.set.ScoreRetries, Total: s.set.RewardTotal}
+	if cfg.Retries == 0 {
+		cfg.Retries = -1 // none; 0 is the default there
+	}
 	for _, r := range s.set.Reward {
 		cfg.Graders = append(cfg.Graders, r.spec())
 	}

@@ -45,6 +45,7 @@ func identity(s *Settings, tasksDigest string, models []string) map[string]strin
 		delete(id, "oversample")
 	}
 	identifyTools(s, id)
+	identifyRewards(s, id)
 	if len(s.Endpoint) > 0 { // nobody asks the embedded engine
 		delete(id, "engine-seed")
 		delete(id, "engine-solve-rate")

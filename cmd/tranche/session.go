@@ -35,7 +35,9 @@ type session struct {
 	tasks  taskfile.Report
 	fleet  *fleet
 	kit    toolkit
-	actor  *action.Set // nil until episodes are played
+	actor  *action.Set    // nil until episodes are played
+	scorer *reward.Scorer // likewise
+	groups *reward.Scorer // judges groups when they are published; nil = no grader does. It lives as long as the writer
 	file   runFile
 	writer *storage.Writer
 	closed bool  // the writer is
@@ -370,7 +372,15 @@ func (s *session) openStorage() (err error) {
 	if !s.resumed {
 		cfg.RunFile = s.file.bytes()
 	}
-	s.writer, err = storage.Open(cfg)
+	if err := s.openGroups(); err != nil {
+		return err
+	}
+	if s.groups != nil {
+		cfg.GroupVerdicts = s.judgeGroup
+	}
+	if s.writer, err = storage.Open(cfg); err != nil {
+		s.closeGroups()
+	}
 	switch {
 	case errors.Is(err, storage.ErrLocked), errors.Is(err, storage.ErrNotRun):
 		return withCode(codeRefused, err)
@@ -407,7 +417,9 @@ func (s *session) closeStorage() error {
 		return nil
 	}
 	s.closed = true
-	if err := s.writer.Close(); err != nil {
+	err := s.writer.Close()
+	s.closeGroups()
+	if err != nil {
 		return withCode(codeDisk, fmt.Errorf("close the dataset: %w", err))
 	}
 	return nil
@@ -501,6 +513,7 @@ func (s *session) build() (*pipeline, error) {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
 	p.onClose(scorer.Close)
+	s.scorer = scorer
 	sched, err := scheduler.New(s.schedulerConfig())
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
@@ -512,7 +525,7 @@ func (s *session) build() (*pipeline, error) {
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
-		MaxFailedShare: s.set.StopOnFailedShare, MinSettled: 100,
+		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, MinSettled: 100,
 		Trace: scheduler.Trace{
 			Opened: func(*episode.Episode) { s.open.Add(1) },
 			Closed: func(*episode.Episode) { s.open.Add(-1) },

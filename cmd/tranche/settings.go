@@ -75,8 +75,10 @@ type Settings struct {
 	MaxObservation Bytes         `default:"16KiB" placeholder:"SIZE" group:"tools" scope:"result" help:"Most a tool's output may put into the context; the middle of longer output is cut. Default: ${default}."`
 	ActionTimeout  time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"result" help:"Time one tool call may take. Default: ${default}."`
 	ActionWorkers  int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Tool calls that run at once; 0 = twice the cores. Default: ${default}."`
-	Reward         RewardSpecs   `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none; repeated = weighted sum, in YAML a list of specs. Default: ${default}."`
+	Reward         RewardSpecs   `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none, majority, group_length, or another kind of docs/rewards.md; repeated = several components, in YAML a list of specs. Default: ${default}."`
+	RewardTotal    string        `enum:"weighted_sum,gate,product,minimum" default:"weighted_sum" group:"tools" scope:"result" help:"Rule that makes the reward of its components: weighted_sum (their mean by weight), gate (the same, 0 where one is below its threshold), product, minimum; none where one that is needed has no verdict. See docs/rewards.md. Default: ${default}."`
 	ScoreTimeout   time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"operation" help:"Time one grading may take; over it there is no verdict. Default: ${default}."`
+	ScoreRetries   int           `default:"2" placeholder:"N" group:"tools" scope:"operation" help:"How often a grading is asked again that failed of something that may pass (a sandbox that died, a judge that answered 500); then there is no verdict. Default: ${default}."`
 
 	// Which servers, and how hard.
 	Endpoint     []Endpoint    `sep:"none" placeholder:"URL" group:"servers" scope:"operation" help:"OpenAI-compatible server, e.g. http://host:8000/v1; may be repeated. Default: the embedded simulated engine."`
@@ -110,6 +112,8 @@ type Settings struct {
 	EpisodeTimeout    time.Duration `default:"1h" placeholder:"TIME" group:"limits" scope:"operation" help:"Time a whole episode may take, longer as --attempt-timeout; 0 = no bound. Default: ${default}."`
 	DrainTimeout      time.Duration `default:"30s" placeholder:"TIME" group:"limits" scope:"operation" help:"After ctrl-c: how long running episodes may still finish. Default: ${default}."`
 	StopOnFailedShare float64       `default:"0.9" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when more than this share of at least 100 episodes failed; 0 = never. Default: ${default}."`
+
+	StopOnUnscoredShare float64 `default:"0.5" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when graders failed on more than this share of at least 100 episodes that ended well; a task that states no answer is no such failure. 0 = never. Default: ${default}."`
 
 	// How the dataset is written.
 	KeepRaw       bool          `group:"files" scope:"operation" help:"Keep the last answer to every model call as it came (column raw), up to 4 MiB an answer and 16 MiB an episode. Of an answer that was cut with its batch that is the last part; batches go out call by call."`
@@ -201,7 +205,7 @@ func (s *Settings) validateCounts(f *faults) {
 		{"samples", s.Samples, 1}, {"limit", s.Limit, 0}, {"offset", s.Offset, 0}, {"window", s.Window, 1}, {"rounds", s.Rounds, 1},
 		{"max-tokens", s.MaxTokens, 1}, {"max-episode-tokens", s.MaxEpisodeTokens, 0}, {"max-context", s.MaxContext, 0},
 		{"max-turns", s.MaxTurns, 0}, {"min-useful", s.MinUseful, 1}, {"concurrency", s.Concurrency, 0}, {"open-episodes", s.OpenEpisodes, 0},
-		{"kv-budget", s.KVBudget, 0}, {"padded", s.Padded, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0},
+		{"kv-budget", s.KVBudget, 0}, {"padded", s.Padded, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0}, {"score-retries", s.ScoreRetries, 0},
 		{"max-observation", int(s.MaxObservation), 64}, {"part-bytes", int(s.PartBytes), 1}, {"row-group-bytes", int(s.RowGroupBytes), 1},
 	} {
 		if c.value < c.least {
@@ -234,6 +238,7 @@ func (s *Settings) validateShares(f *faults) {
 	within("min-p", s.MinP, 0, 1)
 	within("engine-solve-rate", &s.EngineSolveRate, 0, 1)
 	within("stop-on-failed-share", &s.StopOnFailedShare, 0, 1)
+	within("stop-on-unscored-share", &s.StopOnUnscoredShare, 0, 1)
 	if s.TopP != nil && *s.TopP == 0 {
 		f.add("top-p: 0 keeps no token; use a value over 0, or leave it out")
 	}

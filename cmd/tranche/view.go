@@ -15,14 +15,15 @@ import (
 )
 
 type viewCmd struct {
-	Dir     string `arg:"" help:"Run directory; the run may be going on, or may have been killed."`
-	Episode string `placeholder:"ID" xor:"what" help:"Show the episode whose id begins so."`
-	Failed  bool   `xor:"what" help:"Show episodes that failed, with all their attempts."`
-	Best    bool   `xor:"what" help:"Show the episodes with the highest reward."`
-	Worst   bool   `xor:"what" help:"Show the episodes with the lowest reward; those without a verdict are left out."`
-	Limit   int    `short:"n" default:"0" placeholder:"N" help:"How many trajectories to show; alone: the first N. Default: 3."`
-	Raw     int    `default:"0" placeholder:"TURN" help:"With --episode: print the answer of that turn (from 1, as shown) byte for byte as the server sent it, where the run kept it (--keep-raw)."`
-	JSON    bool   `name:"json" help:"Print one JSON document: the summary, or the rows with every column."`
+	Dir      string `arg:"" help:"Run directory; the run may be going on, or may have been killed."`
+	Episode  string `placeholder:"ID" xor:"what" help:"Show the episode whose id begins so."`
+	Failed   bool   `xor:"what" help:"Show episodes that failed, with all their attempts."`
+	Unscored bool   `xor:"what" help:"Show episodes that ended well and have no reward, with what each grader says."`
+	Best     bool   `xor:"what" help:"Show the episodes with the highest reward."`
+	Worst    bool   `xor:"what" help:"Show the episodes with the lowest reward; those without a verdict are left out."`
+	Limit    int    `short:"n" default:"0" placeholder:"N" help:"How many trajectories to show; alone: the first N. Default: 3."`
+	Raw      int    `default:"0" placeholder:"TURN" help:"With --episode: print the answer of that turn (from 1, as shown) byte for byte as the server sent it, where the run kept it (--keep-raw)."`
+	JSON     bool   `name:"json" help:"Print one JSON document: the summary, or the rows with every column."`
 }
 
 // Help is kong's long text of the command.
@@ -43,7 +44,7 @@ func (c *viewCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if c.Episode == "" && !c.Failed && !c.Best && !c.Worst && c.Limit == 0 {
+	if c.Episode == "" && !c.Failed && !c.Unscored && !c.Best && !c.Worst && c.Limit == 0 {
 		return c.summary(ctx, a, run)
 	}
 	rows, err := c.pick(ctx, a, run)
@@ -194,6 +195,8 @@ func (c *viewCmd) wanted(r *storage.Row) bool {
 	switch {
 	case c.Failed:
 		return or(r.Status, "") == "failed"
+	case c.Unscored:
+		return r.Reward == nil && r.FaultClass == nil
 	case c.Best, c.Worst:
 		return r.Reward != nil
 	}
@@ -242,6 +245,8 @@ func (c *viewCmd) nothing() string {
 	switch {
 	case c.Failed:
 		return "no failed episodes"
+	case c.Unscored:
+		return "every episode that ended well has a reward"
 	case c.Best, c.Worst:
 		return "no episode has a reward"
 	}

@@ -16,6 +16,7 @@ from facts import Facts
 ROW = {"timing", "created_at", "attempt"}
 TURN = {"queue_ms", "ttft_ms", "service_ms", "retries", "cached_tokens", "endpoint"}
 ACTION = {"wall_ms", "cpu_ms"}
+REWARD = {"wall_ms", "cpu_ms"}
 
 
 def without(d, names):
@@ -33,6 +34,7 @@ def load(run, f):
             r = without(r, ROW)
             r["turns"] = [without(t, TURN) for t in r["turns"] or []]
             r["actions"] = [without(a, ACTION) for a in r["actions"] or []]
+            r["rewards"] = [without(w, REWARD) for w in r["rewards"] or []]
             rows[key] = r
     return rows
 

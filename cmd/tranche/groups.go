@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+
+	"tranche/episode"
+	"tranche/storage"
+)
+
+// openGroups makes the scorer of groups, where a grader of the run judges groups. It is one of its own, because storage publishes, and
+// has groups judged, until after the pipeline is closed.
+func (s *session) openGroups() error {
+	scorer, err := s.newScorer()
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	if !scorer.JudgesGroups() {
+		return scorer.Close()
+	}
+	s.groups = scorer
+	return nil
+}
+
+// judgeGroup completes the verdicts of a group that is about to be published.
+func (s *session) judgeGroup(rows []*storage.Row, whole bool) {
+	samples := make([]*episode.Episode, len(rows))
+	for i, r := range rows {
+		samples[i] = r.Episode()
+	}
+	verdicts, err := s.groups.ScoreGroup(context.Background(), samples, whole)
+	if err != nil {
+		return // only a closed scorer does this, and it is closed after the writer; the rows say that their group is open
+	}
+	for i, v := range verdicts {
+		rows[i].SetVerdict(v)
+	}
+}
+
+func (s *session) closeGroups() {
+	if s.groups == nil {
+		return
+	}
+	if err := s.groups.Close(); err != nil {
+		s.a.notice("warning: %v", err)
+	}
+}
