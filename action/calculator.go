@@ -14,6 +14,8 @@ import (
 	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/parser"
+
+	"tranche/internal/jsonschema"
 )
 
 // Calculator is the tool that works out an arithmetic expression.
@@ -154,7 +156,7 @@ const functionNames = "abs, min, max, round, floor, ceil, sqrt"
 func (ev evaluator) literal(n *ast.FloatNode) (number, error) {
 	at := n.Location()
 	text := strings.ReplaceAll(string(ev.src[at.From:at.To]), "_", "")
-	if isWild(text) {
+	if jsonschema.IsWild(text) {
 		return number{}, fmt.Errorf("the number %s is out of range", clip(text, 40))
 	}
 	r, ok := new(big.Rat).SetString(text)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"tranche/episode"
+	"tranche/internal/jsonschema"
 )
 
 // offer is what an episode of some task may call.
@@ -24,14 +25,14 @@ type offer struct {
 // bound is a tool with all that its arguments must fit: what the model was told first, then what the tool itself needs.
 type bound struct {
 	tool    Tool
-	schemas []*schema
+	schemas []*jsonschema.Schema
 }
 
 // registered is a tool of the run with its definition taken apart.
 type registered struct {
 	tool   Tool
 	def    json.RawMessage
-	schema *schema
+	schema *jsonschema.Schema
 	shape  shape
 }
 
@@ -63,7 +64,7 @@ func register(t Tool) (registered, error) {
 		return registered{}, fmt.Errorf("tool %q: %w", name, err)
 	}
 	var args shape
-	if err := json.Unmarshal([]byte(s.text), &args); err != nil {
+	if err := json.Unmarshal([]byte(s.String()), &args); err != nil {
 		return registered{}, fmt.Errorf("tool %q: parameters: %w", name, err)
 	}
 	return registered{tool: t, def: raw, schema: s, shape: args}, nil
@@ -118,7 +119,7 @@ func decideOffer(all map[string]registered, always []string, task json.RawMessag
 
 func (o *offer) add(r registered) json.RawMessage {
 	name := r.tool.Name()
-	o.tools[name] = bound{r.tool, []*schema{r.schema}}
+	o.tools[name] = bound{r.tool, []*jsonschema.Schema{r.schema}}
 	o.names = append(o.names, name)
 	return r.def
 }
@@ -141,7 +142,7 @@ func (o *offer) grant(all map[string]registered, w wish) (json.RawMessage, error
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", w.name, err)
 	}
-	o.tools[w.name] = bound{r.tool, []*schema{s, r.schema}}
+	o.tools[w.name] = bound{r.tool, []*jsonschema.Schema{s, r.schema}}
 	o.names = append(o.names, w.name)
 	return w.def, nil
 }

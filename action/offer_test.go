@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tranche/episode"
+	"tranche/internal/jsonschema"
 )
 
 const (
@@ -178,7 +179,7 @@ func TestCheckArgs(t *testing.T) {
 		{"number of many digits", `{"n":` + strings.Repeat("9", 2000) + `}`, "out of range"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := checkArgs(c.raw, []*schema{s})
+			got, err := checkArgs(c.raw, []*jsonschema.Schema{s})
 			if c.want == "" {
 				if err != nil || !json.Valid(got) {
 					t.Fatalf("got %s, %v", got, err)
@@ -202,9 +203,9 @@ func TestFaultsAreToldInOneOrder(t *testing.T) {
 		`{"n":"a","o":1,"x":1,"y":2,"z":3,"w":4}`,
 		`{"b":1e99999,"a":1e88888,"c":1e77777}`,
 	} {
-		_, first := checkArgs(raw, []*schema{s})
+		_, first := checkArgs(raw, []*jsonschema.Schema{s})
 		for range 50 {
-			if _, again := checkArgs(raw, []*schema{s}); first == nil || again.Error() != first.Error() {
+			if _, again := checkArgs(raw, []*jsonschema.Schema{s}); first == nil || again.Error() != first.Error() {
 				t.Fatalf("got %v\nthen %v", first, again)
 			}
 		}
@@ -220,7 +221,7 @@ func FuzzCheckArgs(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		args, err := checkArgs(raw, []*schema{s})
+		args, err := checkArgs(raw, []*jsonschema.Schema{s})
 		var object map[string]json.RawMessage
 		if err == nil && json.Unmarshal(args, &object) != nil {
 			t.Fatalf("%q was let through as %q", raw, args)

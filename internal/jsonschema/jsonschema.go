@@ -1,0 +1,161 @@
+// Package jsonschema checks JSON that a model wrote against a JSON schema: a schema that reaches out for nothing, numbers that cost
+// nothing, and faults that come in a fixed order. It is all that this module uses of the library behind it.
+package jsonschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+const (
+	maxFaults      = 5    // faults named at once
+	maxFaultBytes  = 200  // of each
+	maxNumberBytes = 1000 // a longer number is refused: exact arithmetic on it could take the machine
+	maxExponent    = 1000 // likewise for 1e9999999
+)
+
+// Schema is a JSON schema, compiled once. It may be used from many goroutines.
+type Schema struct {
+	compiled *jsonschema.Schema
+	text     string
+}
+
+// Compile makes a schema of its JSON. Its faults name the schema by what.
+func Compile(raw json.RawMessage, what string) (*Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("%s are not valid JSON: %w", what, err)
+	}
+	const url = "mem:///parameters"
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	if err := c.AddResource(url, doc); err != nil {
+		return nil, fmt.Errorf("%s are no JSON schema: %w", what, err)
+	}
+	compiled, err := c.Compile(url)
+	if err != nil {
+		return nil, fmt.Errorf("%s are no JSON schema: %w", what, err)
+	}
+	var text bytes.Buffer
+	if err := json.Compact(&text, raw); err != nil {
+		return nil, fmt.Errorf("%s are not valid JSON: %w", what, err)
+	}
+	return &Schema{compiled: compiled, text: text.String()}, nil
+}
+
+// String is the JSON that the schema was made of, without white space.
+func (s *Schema) String() string { return s.text }
+
+// noLoader keeps a schema from reaching out: the library's own loader would read any file that a task's $ref names.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("$ref to %s: only references within the schema are followed", url)
+}
+
+// Decode reads a text that is one JSON value, its numbers as they are written. An error of encoding/json is returned as it is.
+func Decode(text string) (any, error) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more behind the JSON value")
+	}
+	if n, wild := WildNumber(v); wild {
+		return nil, fmt.Errorf("the number %s is out of range", clip(n, 40))
+	}
+	return v, nil
+}
+
+// WildNumber finds a number that exact arithmetic must not touch: the schema check works on such numbers, and the model
+// writes them.
+func WildNumber(v any) (string, bool) {
+	switch v := v.(type) {
+	case json.Number:
+		return string(v), IsWild(string(v))
+	case []any:
+		for _, x := range v {
+			if n, bad := WildNumber(x); bad {
+				return n, true
+			}
+		}
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) { // the first in a fixed order: replies alike are answered alike
+			if n, bad := WildNumber(v[k]); bad {
+				return n, true
+			}
+		}
+	}
+	return "", false
+}
+
+// IsWild reports whether a number as it is written is one.
+func IsWild(n string) bool {
+	if len(n) > maxNumberBytes {
+		return true
+	}
+	_, exp, found := strings.Cut(strings.ToLower(n), "e")
+	if !found {
+		return false
+	}
+	e, err := strconv.Atoi(exp)
+	return err != nil || e > maxExponent || e < -maxExponent
+}
+
+// Faults lists what does not fit in a decoded value, "" = all does. The order is fixed: the library walks objects in map order.
+func (s *Schema) Faults(doc any) string {
+	err := s.compiled.Validate(doc)
+	if err == nil {
+		return ""
+	}
+	var invalid *jsonschema.ValidationError
+	if errors.As(err, &invalid) {
+		sortNames(invalid)
+	}
+	lines := strings.Split(err.Error(), "\n")[1:] // the first names our own URL of the schema
+	for i, l := range lines {
+		l = strings.TrimPrefix(strings.TrimSpace(l), "- ")
+		l = strings.TrimPrefix(l, "at '': ")
+		lines[i] = clip(strings.TrimPrefix(l, "at "), maxFaultBytes)
+	}
+	slices.Sort(lines)
+	if len(lines) > maxFaults {
+		lines = append(lines[:maxFaults], "…")
+	}
+	return strings.Join(lines, "; ")
+}
+
+// sortNames puts the names that one fault lists in order.
+func sortNames(e *jsonschema.ValidationError) {
+	if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+		slices.Sort(extra.Properties)
+	}
+	for _, cause := range e.Causes {
+		sortNames(cause)
+	}
+}
+
+// clip shortens s to about limit bytes, at a rune.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit] + "…"
+}
