@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"tranche/reward"
+	"tranche/reward/textgrade"
 )
 
 // RewardSpec is one grader of the reward list; a flag names only a kind.
@@ -164,7 +165,7 @@ func (s *session) scorerNotes() (notes []string) {
 
 // graderKinds are the kinds of graders beside the built-in ones. Each package of graders is entered here.
 func (s *session) graderKinds() []reward.Kind {
-	return s.a.graders
+	return slices.Concat(textgrade.Kinds(), s.a.graders)
 }
 
 func (s *session) rewardConfig() reward.Config {
