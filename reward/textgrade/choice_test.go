@@ -105,6 +105,9 @@ func TestGoldAnswersOfBBH(t *testing.T) {
 		}
 		n++
 		domains[r.Task] = true
+		if testing.Short() && n%5 != 0 {
+			continue
+		}
 		task := asked(r.Input, r.Target, "")
 		for _, text := range []string{r.Target, "So the answer is " + r.Target + ".", "Let's think step by step.\n" + r.Target} {
 			if score(t, g, answered(task, text)) != 1 {

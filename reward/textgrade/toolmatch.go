@@ -270,27 +270,39 @@ func offered(t *episode.Task) map[string]parameters {
 	return tools
 }
 
-// parameters are the arguments of a tool in the order of its definition, and their types: "" = not told.
+// parameters are the arguments of a tool in the order of its definition.
 type parameters struct {
-	names []string
-	types map[string]string
+	names    []string
+	props    map[string]property
+	required []string
 }
 
-// UnmarshalJSON reads the properties of a schema.
+// property is what a definition says of one argument; "" = nothing.
+type property struct {
+	declared string // type
+	items    string // type of the items of a list
+}
+
+// UnmarshalJSON reads a schema. One that is none tells nothing.
 func (p *parameters) UnmarshalJSON(raw []byte) error {
-	var schema struct{ Properties json.RawMessage }
-	if json.Unmarshal(raw, &schema) != nil || len(schema.Properties) == 0 {
+	var schema struct {
+		Properties json.RawMessage
+		Required   []string
+	}
+	var props map[string]struct {
+		Type  any
+		Items struct{ Type any }
+	}
+	if json.Unmarshal(raw, &schema) != nil || json.Unmarshal(schema.Properties, &props) != nil {
 		return nil
 	}
-	var props map[string]struct{ Type any }
-	if json.Unmarshal(schema.Properties, &props) != nil {
-		return nil
-	}
-	p.types = make(map[string]string, len(props))
+	p.props = make(map[string]property, len(props))
 	for name, prop := range props {
-		p.types[name], _ = prop.Type.(string)
+		declared, _ := prop.Type.(string)
+		items, _ := prop.Items.Type.(string)
+		p.props[name] = property{declared, items}
 	}
-	p.names = keysInOrder(schema.Properties)
+	p.names, p.required = keysInOrder(schema.Properties), schema.Required
 	return nil
 }
 

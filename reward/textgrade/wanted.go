@@ -3,6 +3,7 @@ package textgrade
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -136,13 +137,13 @@ func (w wanted) fits(c call, tools map[string]parameters, exact bool) bool {
 			return false
 		}
 	}
-	types := tools[plainName(w.name)].types
+	tool := tools[plainName(w.name)]
 	for arg, allowed := range w.args {
 		v, given := c.args[arg]
-		if !given && !(w.listed && mayBeLeftOut(allowed)) {
+		if !given && (!w.listed || !mayBeLeftOut(allowed) || slices.Contains(tool.required, arg)) {
 			return false
 		}
-		if given && !w.allows(v, allowed, types[arg], exact) {
+		if given && !w.allows(v, allowed, tool.props[arg], exact) {
 			return false
 		}
 	}
@@ -160,8 +161,11 @@ func mayBeLeftOut(allowed []any) bool {
 
 // allows reports whether an argument has one of the values that it may have, and its declared type. A value of another type must be of
 // the ground truth's own, and is compared as it is: the name of a variable, say.
-func (w wanted) allows(v any, allowed []any, declared string, exact bool) bool {
-	if !hasType(v, declared) {
+func (w wanted) allows(v any, allowed []any, p property, exact bool) bool {
+	if list, ok := v.([]any); ok && slices.ContainsFunc(list, func(item any) bool { return kindOf(item) == "number" && !hasType(item, p.items) }) {
+		return false
+	}
+	if !hasType(v, p.declared) {
 		exact = true
 		for _, a := range allowed {
 			if a == "" {
@@ -264,7 +268,7 @@ func (w wanted) sameObject(m, allowed map[string]any, exact bool) bool {
 		switch {
 		case !given && !(listed && mayBeLeftOut(list)):
 			return false
-		case given && listed && !w.allows(v, list, "", exact):
+		case given && listed && !w.allows(v, list, property{}, exact):
 			return false
 		case given && !listed && !w.equal(v, a, exact):
 			return false
