@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -166,6 +167,15 @@ func (s *session) scorerNotes() (notes []string) {
 // graderKinds are the kinds of graders beside the built-in ones. Each package of graders is entered here.
 func (s *session) graderKinds() []reward.Kind {
 	return slices.Concat(textgrade.Kinds(), s.a.graders)
+}
+
+// wantsAnswers reports whether a grader compares with the tasks' ground truth for certain: of those that are not built in some do, and say
+// so in their outcome.
+func (s *session) wantsAnswers() bool {
+	return slices.ContainsFunc(s.set.Reward, func(r RewardSpec) bool {
+		kind := cmp.Or(r.Kind, reward.KindAuto)
+		return reward.BuiltIn(kind) && kind != reward.KindNone && (kind != reward.KindRegex || r.Pattern == "")
+	})
 }
 
 func (s *session) rewardConfig() reward.Config {

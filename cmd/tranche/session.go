@@ -228,7 +228,7 @@ func (s *session) tellTasks() {
 	if n := s.tasks.Duplicates; n > 0 {
 		s.a.notice("dropped %d rows that repeat an earlier one (same id, same content)", n)
 	}
-	if n := s.tasks.NoAnswer; n > 0 && !s.ungraded() {
+	if n := s.tasks.NoAnswer; n > 0 && s.wantsAnswers() {
 		s.a.notice("%d of %d tasks state no answer: their reward will be null (--reward none says that this is meant)", n, s.tasks.Tasks)
 	}
 	if said := s.set.oversampled(s.tasks.Tasks); said != "" {
@@ -237,11 +237,6 @@ func (s *session) tellTasks() {
 	for name, n := range s.tasks.Ignored {
 		s.a.notice("field %q in %d rows has no meaning here and is not sent", name, n)
 	}
-}
-
-// ungraded tells that the run wants no rewards at all.
-func (s *session) ungraded() bool {
-	return len(s.set.Reward) == 1 && s.set.Reward[0].Kind == reward.KindNone
 }
 
 // total is the number of episodes of the whole run.

@@ -43,6 +43,17 @@ func TestExamplesOfTextGraders(t *testing.T) {
 	}
 }
 
+// Tasks without a ground truth are told of where a grader compares with one, and only there.
+func TestTasksWithoutAnswersAreToldWhereOneIsNeeded(t *testing.T) {
+	for reward, want := range map[string]bool{"exact": true, "{kind: regex}": true, "{kind: regex, pattern: a}": false, "repetition": false} {
+		s := newShell(t)
+		s.do(codeOK, "run", "../../examples/ifeval-style/tasks.jsonl", "-c", settingsFile(t, "reward: ["+reward+"]\n"), "--limit", "1", "-o", newRunDir(t))
+		if got := strings.Contains(s.err.String(), "state no answer"); got != want {
+			t.Errorf("%s: told %v, want %v: %s", reward, got, want, s.err.String())
+		}
+	}
+}
+
 // An option that a kind does not know is refused before anything is sent, by its name and with those that it knows.
 func TestOptionsOfTextGradersAreChecked(t *testing.T) {
 	s := newShell(t)

@@ -131,7 +131,7 @@ func (q question) answer(text, marker string) (named, where string) {
 	if inside, ok := boxed(text); ok {
 		return q.read(inside, true), `in \boxed{}`
 	}
-	if at := lastMatch(answerIs(), text); at >= 0 {
+	if at := lastMatch(answerIs, text); at >= 0 {
 		return q.read(firstLine(text[at:]), true), `after "answer is"`
 	}
 	if named = q.read(text, false); named != "" && (len(q.options) > 0 || named == q.want) {
@@ -140,10 +140,8 @@ func (q question) answer(text, marker string) (named, where string) {
 	return q.read(lastLine(text), false), "last line"
 }
 
-// answerIs finds what announces an answer.
-func answerIs() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)\b(?:answer|choice|option)\s+is\b:?|\banswer\**:`)
-}
+// answerIs is what announces an answer.
+var answerIs = regexp.MustCompile(`(?i)\b(?:answer|choice|option)\s+is\b:?|\banswer\**:`)
 
 // read is the option that a piece of text names. Announced text may go on after it ("B because …", "yes, since …").
 func (q question) read(s string, announced bool) string {

@@ -241,6 +241,9 @@ func TestSentences(t *testing.T) {
 		"J. R. R. Tolkien wrote it.":        1,
 		"Wait... The end.":                  2,
 		"Wait... and see.":                  1,
+		"Use salt, e.g. sea salt.":          1,
+		"Bye.\n\nP.S. I love you.":          3,
+		"AT 5 P.M. WE LEFT.":                1,
 	} {
 		if got := countSentences(text); got != want {
 			t.Errorf("%q: %d sentences, want %d", text, got, want)
@@ -261,7 +264,9 @@ func TestAgreesWithThePublishedChecks(t *testing.T) {
 	total, differ := map[string]int{}, map[string]int{}
 	sentences, capitals, list := 0, 0, rows[publishedRow](t, path)
 	for _, r := range list {
-		sentences += int(boolScore(countSentences(r.Response) != r.Sentences))
+		small := strings.ToLower(r.Response)
+		latin := strings.Count(small, "e.g.") + strings.Count(small, "i.e.") // they end a sentence there
+		sentences += int(boolScore(countSentences(r.Response)+latin != r.Sentences))
 		capitals += int(boolScore(countCapitalWords(r.Response) != r.Capitals))
 		for id, same := range r.agrees(t, g) {
 			total[id]++
@@ -275,7 +280,7 @@ func TestAgreesWithThePublishedChecks(t *testing.T) {
 		}
 	}
 	t.Logf("of %d answers the number of sentences differs in %d, of words in capitals in %d", len(list), sentences, capitals)
-	if 20*sentences > len(list) || 50*capitals > len(list) {
+	if 8*sentences > len(list) || capitals > 0 {
 		t.Error("too many")
 	}
 }

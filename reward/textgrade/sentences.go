@@ -123,15 +123,7 @@ func isAbbreviation(body string) bool {
 	if r, n := utf8.DecodeRuneInString(body); n == len(body) && unicode.IsLetter(r) {
 		return true
 	}
-	if strings.Contains(abbreviations, " "+body+" ") {
-		return true
-	}
-	for i, letter := range strings.Split(body, ".") { // u.s, p.m
-		if i == 0 && letter == body || utf8.RuneCountInString(letter) != 1 {
-			return false
-		}
-	}
-	return true
+	return strings.Contains(abbreviations, " "+body+" ")
 }
 
 // titles stand before a name.
@@ -139,7 +131,8 @@ const titles = " mr mrs ms dr prof st rev gen col lt capt sgt maj adm gov sen re
 
 const abbreviations = " sr jr inc ltd co cos corp bros " +
 	"jan feb mar apr aug sep sept oct nov dec mon tue wed thu fri sat ave blvd ft vs vol va pa ga fla ill ind mich minn wis calif " +
-	"colo conn ariz ala ark tenn tex mass okla ore wash ky md mo ph.d a.m p.m u.s u.k e.g i.e "
+	"colo conn ariz ala ark tenn tex mass okla ore wash ky md mo " +
+	"ph.d a.m p.m a.d b.c d.c e.g i.e l.a n.j n.y u.k u.n u.s "
 
 // isStarter reports whether a word with a capital is one that begins many sentences, and so none that goes on with a name.
 func isStarter(word string) bool {
@@ -147,8 +140,8 @@ func isStarter(word string) bool {
 	if end >= 0 {
 		word = word[:end]
 	}
-	r, _ := utf8.DecodeRuneInString(word)
-	return unicode.IsUpper(r) && strings.Contains(starters, " "+strings.ToLower(word)+" ")
+	r, n := utf8.DecodeRuneInString(word)
+	return unicode.IsUpper(r) && !strings.ContainsFunc(word[n:], unicode.IsUpper) && strings.Contains(starters, " "+strings.ToLower(word)+" ")
 }
 
 const starters = " the it he she they we you this that these those there here in on at by for from with but and so or if when while as after " +

@@ -61,8 +61,11 @@ func (g toolMatch) Grade(_ context.Context, in reward.Input) (reward.Finding, er
 	if err != nil {
 		return reward.Finding{}, err
 	}
+	if _, _, _, err := judged(in); err != nil {
+		return reward.Finding{}, err
+	}
 	made, unread := g.made(in)
-	if len(made) > maxMade || len(in.Text) > maxText {
+	if len(made) > maxMade {
 		return reward.Finding{Evidence: fmt.Sprintf("%d calls, at most %d are looked at", len(made), maxMade)}, nil
 	}
 	if len(made) == 0 && (len(want) > 0 || strings.TrimSpace(in.Text) == "") {
