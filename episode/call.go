@@ -56,6 +56,7 @@ type Reply struct {
 	PromptIDs  []int32   // ids of the prompt the server saw; nil = not given
 	SampledIDs []int32   // ids the server sampled; nil = not given
 	Logprobs   []Logprob // one per sampled token when given, else nil
+	LogprobsOf Spread    // what they are of; "" = not known, or none were given
 	Version    *int32    // weight version the server named
 	Spans      []Span    // of an answer that was cut and gone on with: the version of each part; nil = Version is that of all
 	Exchange   Exchange  // how prompt and answer went; "" = not told
@@ -111,6 +112,15 @@ type Logprob struct {
 	Known bool
 }
 
+// Spread is the distribution over the next token that a logprob is of. A trainer that compares its own logprobs with the server's must know which.
+type Spread string
+
+// Distributions that servers tell logprobs of.
+const (
+	SpreadRaw       Spread = "raw"       // the model's own, whatever was drawn from
+	SpreadProcessed Spread = "processed" // the one that was drawn from: after temperature and the like
+)
+
 // Turn is the record of one model call that succeeded, as it is stored.
 type Turn struct {
 	PromptTokens, CompletionTokens, CachedTokens *int32
@@ -125,5 +135,6 @@ type Turn struct {
 	VersionStart, VersionEnd                     *int32
 	Hedged                                       bool
 	Exchange                                     Exchange
+	LogprobsOf                                   Spread
 	Counted                                      int // tokens of the prompt by this endpoint's own count before the call; 0 = it was not counted
 }

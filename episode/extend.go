@@ -77,6 +77,9 @@ func (r *Reply) Join(more *Reply) *Reply {
 	if len(r.Logprobs) == len(r.SampledIDs) && len(more.Logprobs) == len(more.SampledIDs) && r.Logprobs != nil && more.Logprobs != nil {
 		j.Logprobs = slices.Concat(r.Logprobs, more.Logprobs)
 	}
+	if r.LogprobsOf != more.LogprobsOf || j.Logprobs == nil {
+		j.LogprobsOf = ""
+	}
 	j.Spans = slices.Concat(r.spans(), more.spans())
 	j.Usage = Usage{Prompt: r.Usage.Prompt, Completion: plus(r.Usage.Completion, more.Usage.Completion), Cached: r.Usage.Cached}
 	j.Flags = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Flags, more.Flags))))

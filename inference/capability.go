@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tranche/episode"
 )
 
 // Proof says how a fact about a server is known.
@@ -130,17 +132,17 @@ type Capabilities struct {
 	ChatTokenIDs     Fact[bool]   `json:"chat-token-ids" title:"chat gives token ids"`         // of the sampled tokens
 	ChatPromptIDs    Fact[bool]   `json:"chat-prompt-ids" title:"chat gives the prompt's ids"` //
 
-	Logprobs       Fact[bool]     `json:"logprobs" title:"logprobs of sampled tokens"` // in chat answers
-	LogprobsMode   Fact[string]   `json:"logprobs-mode" title:"logprobs are"`          // raw = of the model's own distribution; processed = after temperature and the like
-	N              Fact[bool]     `json:"n" title:"n > 1"`
-	ListPrompts    Fact[bool]     `json:"list-prompts" title:"lists of prompts"` // in one completions request
-	Usage          Fact[bool]     `json:"usage" title:"token counts"`
-	CachedTokens   Fact[bool]     `json:"cached-tokens" title:"cached tokens in answers"`
-	PrefixRetained Fact[bool]     `json:"prefix-retained" title:"prefixes are kept"`
-	WeightVersion  Fact[bool]     `json:"weight-version" title:"weight version in answers"`
-	UnknownFields  Fact[Policy]   `json:"unknown-fields" title:"unknown fields"`
-	Priority       Fact[Order]    `json:"priority" title:"priority"`
-	Overflow       Fact[Overflow] `json:"overflow" title:"prompt over the limit"`
+	Logprobs       Fact[bool]           `json:"logprobs" title:"logprobs of sampled tokens"` // in chat answers
+	LogprobsMode   Fact[episode.Spread] `json:"logprobs-mode" title:"logprobs are"`          // raw = of the model's own distribution; processed = after temperature and the like
+	N              Fact[bool]           `json:"n" title:"n > 1"`
+	ListPrompts    Fact[bool]           `json:"list-prompts" title:"lists of prompts"` // in one completions request
+	Usage          Fact[bool]           `json:"usage" title:"token counts"`
+	CachedTokens   Fact[bool]           `json:"cached-tokens" title:"cached tokens in answers"`
+	PrefixRetained Fact[bool]           `json:"prefix-retained" title:"prefixes are kept"`
+	WeightVersion  Fact[bool]           `json:"weight-version" title:"weight version in answers"`
+	UnknownFields  Fact[Policy]         `json:"unknown-fields" title:"unknown fields"`
+	Priority       Fact[Order]          `json:"priority" title:"priority"`
+	Overflow       Fact[Overflow]       `json:"overflow" title:"prompt over the limit"`
 }
 
 // factual is a Fact of any type.

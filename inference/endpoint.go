@@ -267,11 +267,21 @@ func (e *Endpoint) accept(a *answer, r *episode.Reply, err error, service time.D
 	case r.RawEnd == "error":
 		return e.fault(aborted(r, a))
 	}
-	r.Endpoint, r.Service = e.cfg.Name, service
+	r.Service = service
+	e.sign(r)
+	return nil
+}
+
+// sign says whose answer it is, and what is known of all answers of this endpoint. A mode of logprobs that is only claimed is none: servers are
+// started with another by a flag.
+func (e *Endpoint) sign(r *episode.Reply) {
+	r.Endpoint = e.cfg.Name
 	if r.Model == "" {
 		r.Model = e.facts.model
 	}
-	return nil
+	if caps := e.caps.Load(); caps != nil && r.Logprobs != nil && caps.LogprobsMode.Sure() {
+		r.LogprobsOf = caps.LogprobsMode.Value
+	}
 }
 
 // aborted is an answer the server itself broke off, though it came with status 200: what it holds is no answer.

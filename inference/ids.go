@@ -111,10 +111,8 @@ func (e *Endpoint) readIDs(ctx context.Context, w way, c *episode.Call, prompt [
 	case r.SampledIDs == nil:
 		return nil, malformed(fmt.Errorf("the answer of %s holds no token ids", w))
 	}
-	r.Endpoint, r.Exchange = e.cfg.Name, episode.ExchangeIDs
-	if r.Model == "" {
-		r.Model = e.facts.model
-	}
+	r.Exchange = episode.ExchangeIDs
+	e.sign(r)
 	if a.first > 0 {
 		r.TTFT = episode.Ptr(a.first)
 	}

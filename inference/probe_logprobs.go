@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"tranche/episode"
 )
 
 // Whether logprobs are of the model's own distribution or of the one that was drawn from shows in the gap between the two likeliest tokens: a temperature
@@ -14,12 +16,6 @@ import (
 const (
 	hotTemperature = 2
 	likeliest      = 2 // alternatives asked for
-)
-
-// Logprobs modes.
-const (
-	logprobsRaw       = "raw"
-	logprobsProcessed = "processed"
 )
 
 // Gaps, in nats: the least that shows anything, and how far two of one distribution may be apart, which engines compute in few bits.
@@ -40,9 +36,9 @@ func (p *prober) readHot(s said) {
 	case p.gap < leastGap:
 		f.wonder(from + ": too near to tell")
 	case near(hot, p.gap):
-		f.prove(logprobsRaw, from)
+		f.prove(episode.SpreadRaw, from)
 	case near(hot, p.gap/hotTemperature):
-		f.prove(logprobsProcessed, from)
+		f.prove(episode.SpreadProcessed, from)
 	default:
 		f.doubt(from)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"tranche/episode"
 	"tranche/inference/enginesim"
 	"tranche/internal/mock"
 )
@@ -52,6 +53,37 @@ func TestProbeTellsWhatLogprobsAreOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkFacts(t, probed(t, open(t, mock.New(t, mock.Config{Routes: gaps(c.cold, c.hot)}), nil), ProbeOptions{}), map[string]fact{"logprobs-mode": c.want})
+		})
+	}
+}
+
+// A reply says what its logprobs are of once an answer has shown it, and not on the server's word.
+func TestReplySaysWhatItsLogprobsAreOf(t *testing.T) {
+	for mode, want := range map[enginesim.LogprobsMode]episode.Spread{
+		enginesim.LogprobsRaw: episode.SpreadRaw, enginesim.LogprobsProcessed: episode.SpreadProcessed,
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			e := simulated(t, enginesim.Config{Logprobs: mode})
+			of := func(s episode.Sampling) (episode.Spread, int) {
+				c := call("2+2?")
+				c.Sampling = s
+				r, err := e.Generate(t.Context(), c, 0, 8)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.LogprobsOf, len(r.Logprobs)
+			}
+			asked := episode.Sampling{Logprobs: true, TokenIDs: true}
+			if got, n := of(asked); got != "" || n == 0 {
+				t.Errorf("before it was seen: %q of %d logprobs, want nothing said of some", got, n)
+			}
+			probed(t, e, ProbeOptions{})
+			if got, n := of(asked); got != want || n == 0 {
+				t.Errorf("by messages: %q of %d logprobs, want %q", got, n, want)
+			}
+			if got, n := of(episode.Sampling{}); got != "" || n > 0 {
+				t.Errorf("without logprobs: %q of %d", got, n)
+			}
 		})
 	}
 }

@@ -432,7 +432,7 @@ func (s *Scheduler) withdrawn(t Ticket, p *pending) bool {
 // errHedged is the cause of the end of an attempt whose call the other one answered.
 var errHedged = errors.New("the other attempt was answered first")
 
-// wasted is the tokens an attempt is known to have generated for nothing.
+// wasted is the tokens an attempt generated for nothing, counted or estimated.
 func wasted(r *episode.Reply, f *episode.Fault) int {
 	if f != nil {
 		return f.Wasted
@@ -484,7 +484,7 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 		Counted: counted, PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
 		Queue: began.Sub(p.offered) - p.failed - p.served, TTFT: r.TTFT, Service: service,
-		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged, Exchange: r.Exchange,
+		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged, Exchange: r.Exchange, LogprobsOf: r.LogprobsOf,
 	}
 }
 

@@ -17,7 +17,7 @@ type Trace struct {
 	Began     func(endpoint string)                                          // its engine is another process than a few seconds ago
 	Won       func(endpoint string)                                          // a second attempt was answered before the first
 	Lost      func(endpoint string, took time.Duration)                      // one of a call's two attempts was for nothing: its time
-	Wasted    func(endpoint string, tokens int)                              // and the tokens it is known to have generated, later
+	Wasted    func(endpoint string, tokens int)                              // and the tokens it generated, later
 	Continued func(endpoint string, again int)                               // an answer was cut and is gone on with; tokens of its context that this attempt computed again
 	Remade    func(endpoint string, tokens int)                              // an answer was cut, cannot be gone on with and is made again: these tokens were for nothing
 	Opened    func(e *episode.Episode)

@@ -62,7 +62,7 @@ func (t *Turn) episode() episode.Turn {
 	return episode.Turn{
 		PromptTokens: t.PromptTokens, CompletionTokens: t.CompletionTokens, CachedTokens: t.CachedTokens, Finish: text(t.FinishReason),
 		StopSeq: t.StopReason, Endpoint: text(t.Endpoint), Retries: t.Retries, Class: t.Class,
-		VersionStart: t.VersionStart, VersionEnd: t.VersionEnd, Hedged: t.Hedged, Exchange: episode.Exchange(text(t.Exchange)),
+		VersionStart: t.VersionStart, VersionEnd: t.VersionEnd, Hedged: t.Hedged, Exchange: episode.Exchange(text(t.Exchange)), LogprobsOf: episode.Spread(text(t.LogprobsOf)),
 	}
 }
 

@@ -117,7 +117,7 @@ func (r *Row) setTurns(e *episode.Episode, fix *repairer) {
 			FinishReason: fix.some(t.Finish), StopReason: fix.opt(t.StopSeq), Endpoint: fix.some(t.Endpoint),
 			QueueMS: millis(t.Queue), TTFTMS: optMillis(t.TTFT), ServiceMS: millis(t.Service),
 			Retries: t.Retries, Class: t.Class,
-			VersionStart: clone(t.VersionStart), VersionEnd: clone(t.VersionEnd), Hedged: t.Hedged, Exchange: fix.some(string(t.Exchange)),
+			VersionStart: clone(t.VersionStart), VersionEnd: clone(t.VersionEnd), Hedged: t.Hedged, Exchange: fix.some(string(t.Exchange)), LogprobsOf: fix.some(string(t.LogprobsOf)),
 		}
 	}
 	r.NumTurns = int32(len(e.Turns))

@@ -135,6 +135,7 @@ type Turn struct {
 	VersionEnd       *int32   `parquet:"version_end,optional" json:"version_end"`
 	Hedged           bool     `parquet:"hedged" json:"hedged"`
 	Exchange         *string  `parquet:"exchange,optional" json:"exchange"`
+	LogprobsOf       *string  `parquet:"logprobs_of,optional" json:"logprobs_of"`
 }
 
 // Action is one tool call that was carried out. Durations are milliseconds.

@@ -89,7 +89,7 @@ type meter struct {
 	bad      atomic.Int64 // attempts that failed; cancelled ones count as neither
 	service  atomic.Int64 // nanoseconds of the good attempts
 	lost     atomic.Int64 // nanoseconds of the bad ones
-	wasted   atomic.Int64 // tokens these are known to have generated
+	wasted   atomic.Int64 // tokens these generated, counted or estimated
 	limited  sync.Once    // it was told that the endpoint answers 429
 }
 

@@ -27,7 +27,7 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 	if e.Calls != 1 || e.Failed != 2 || e.Wasted != 40 || e.Lost < 0.1 {
 		t.Errorf("%+v, want 2 failed attempts of 40 tokens and over 100 ms", e)
 	}
-	if got, want := e.failures(), fmt.Sprintf("2 (%s, 40 known tokens)", seconds(e.Lost)); got != want {
+	if got, want := e.failures(), fmt.Sprintf("2 (%s, about 40 tokens)", seconds(e.Lost)); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
