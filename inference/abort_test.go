@@ -22,7 +22,7 @@ type trained struct {
 
 func train(t *testing.T, cfg enginesim.Config) *trained {
 	t.Helper()
-	cfg.DevRoutes, cfg.WeightVersion, cfg.Speed = true, "7", 4
+	cfg.DevRoutes, cfg.WeightVersion, cfg.Speed = true, "7", 1
 	engine, err := enginesim.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -83,6 +83,7 @@ func TestCaseCTo2IdleSocketsAreNotReused(t *testing.T) {
 	e := open(t, s, func(c *Config) { c.ServerIdle = idle })
 	var failed atomic.Int64
 	var wg sync.WaitGroup
+	lag := watchLag()
 	for i := range 20 {
 		wg.Go(func() {
 			for round := range rounds {
@@ -97,6 +98,7 @@ func TestCaseCTo2IdleSocketsAreNotReused(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	late := lag()
 	seen, last := map[string]int{}, map[int]time.Time{}
 	var longest time.Duration // that a connection was idle before it was used again
 	for _, r := range s.Chats() {
@@ -106,12 +108,34 @@ func TestCaseCTo2IdleSocketsAreNotReused(t *testing.T) {
 		}
 		last[r.Conn] = r.At
 	}
-	// Whether a late reuse fails is a matter of microseconds; that there is none is not.
-	if longest > idle*9/10 {
-		t.Errorf("a connection was used again after %v of the server's %v", longest, idle)
+	// Whether a late reuse fails is a matter of microseconds; that there is none is not. The server saw each as late as a busy machine let it.
+	if longest > idle*9/10+late {
+		t.Errorf("a connection was used again after %v of the server's %v, on a machine that is %v late at most", longest, idle, late)
 	}
 	if failed.Load() != 0 || len(seen) != 20*rounds || len(s.Chats()) != 20*rounds {
 		t.Fatalf("%d failed; %d ids in %d requests, want %d of each", failed.Load(), len(seen), len(s.Chats()), 20*rounds)
+	}
+}
+
+// watchLag looks how much later than asked for a goroutine gets its turn; over returns the most there was.
+func watchLag() (over func() time.Duration) {
+	stop, most := make(chan struct{}), make(chan time.Duration)
+	go func() { // ends when stop is closed
+		var worst time.Duration
+		for {
+			began := time.Now()
+			select {
+			case <-stop:
+				most <- worst
+				return
+			case <-time.After(time.Millisecond):
+				worst = max(worst, time.Since(began)-time.Millisecond)
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-most
 	}
 }
 

@@ -149,12 +149,12 @@ func TestCallsOfOneReplyKeepTheirOrder(t *testing.T) {
 }
 
 func TestTimeoutIsToldWithWhatBecameOfTheSession(t *testing.T) {
-	b := newBench(t, Config{Wall: time.Second / 2, Grace: time.Second / 2, CPU: time.Minute}, nil)
+	b := newBench(t, Config{Wall: 3 * time.Second / 2, Grace: time.Second / 2, CPU: time.Minute}, nil)
 	e := anEpisode("e")
 	defer b.set.End(e)
 	b.do(e, code("python", "x = 1"))
 	o := b.do(e, code("python", "print('in')\nimport time; time.sleep(60)"))[0]
-	if o.Status != episode.ActionTimeout || !strings.HasPrefix(o.Text, "in\n") || !strings.HasSuffix(o.Text, "error: it was stopped after 500ms, the time limit of one call; the session goes on with its state") {
+	if o.Status != episode.ActionTimeout || !strings.HasPrefix(o.Text, "in\n") || !strings.HasSuffix(o.Text, "error: it was stopped after 1.5s, the time limit of one call; the session goes on with its state") {
 		t.Errorf("%s %q", o.Status, o.Text)
 	}
 	if o = b.do(e, code("python", "x"))[0]; o.Text != "1\n" {

@@ -243,7 +243,7 @@ func outcomes(t *testing.T, s *Server) {
 // Arguments are checked against the server's schema before anything is sent.
 func TestArgumentsOfMCPToolsAreChecked(t *testing.T) {
 	s, _ := stdio(t, nil)
-	set := kit(t, time.Second, s)
+	set := kit(t, 10*time.Second, s)
 	e := &episode.Episode{ID: "e", Task: &episode.Task{ID: "t"}, Turns: make([]episode.Turn, 1)}
 	act := episode.Action{ID: "a", Call: episode.ToolCall{ID: "c", Function: episode.Function{Name: "echo", Arguments: `{"text":7}`}}}
 	if o := set.Do(t.Context(), e, []episode.Action{act})[0]; o.Status != episode.ActionBadArgs || o.CallID != "c" {
@@ -254,7 +254,7 @@ func TestArgumentsOfMCPToolsAreChecked(t *testing.T) {
 // A call that takes too long is cancelled at the server, and the next one goes on with the same process.
 func TestMCPCallsAreCancelled(t *testing.T) {
 	s, _ := stdio(t, nil)
-	set := kit(t, 300*time.Millisecond, s)
+	set := kit(t, 2*time.Second, s)
 	file := t.TempDir() + "/told"
 	before := call(t, set, "e", "count", "1").Text
 	if o := call(t, set, "e", "hang", file); o.Status != episode.ActionTimeout {

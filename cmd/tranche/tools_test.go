@@ -66,7 +66,7 @@ func TestSessionsEndWithTheirEpisodes(t *testing.T) {
 	s := newShell(t)
 	s.app.tools = []action.Tool{n}
 	dir := newRunDir(t)
-	s.do(codeOK, "run", taskFile(t, 5, ""), "--endpoint", callsNotebook(t).URL(), "--tools", "notebook", "--action-timeout", "50ms", "-o", dir, "-q", "--reward", "none")
+	s.do(codeOK, "run", taskFile(t, 5, ""), "--endpoint", callsNotebook(t).URL(), "--tools", "notebook", "--action-timeout", "500ms", "-o", dir, "-q", "--reward", "none")
 	close(n.stubble)
 	if n.ended != 5 || len(n.open) != 0 {
 		t.Errorf("%d episodes were ended, %d sessions are open; want 5, none", n.ended, len(n.open))

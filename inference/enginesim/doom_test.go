@@ -14,7 +14,8 @@ import (
 func TestAnEngineDies(t *testing.T) {
 	for fault, says := range map[string]bool{FaultKill: true, FaultCrash: false} {
 		t.Run(fault, func(t *testing.T) {
-			e, err := New(Config{Speed: 1, Faults: Faults{Linger: 300 * time.Millisecond, Rules: []FaultRule{{Fault: fault, Rate: 1, Match: "poison"}}}})
+			t.Parallel()
+			e, err := New(Config{Speed: 1, Faults: Faults{Linger: 2 * time.Second, Rules: []FaultRule{{Fault: fault, Rate: 1, Match: "poison"}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
