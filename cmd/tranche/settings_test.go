@@ -312,8 +312,8 @@ func TestRunIDDependsOnResultKeysAlone(t *testing.T) {
 			v.Set(reflect.ValueOf([]int{99}))
 		case []Endpoint:
 			v.Set(reflect.ValueOf([]Endpoint{{URL: "http://b:2/v1", Concurrency: 3}}))
-		case []RewardSpec:
-			v.Set(reflect.ValueOf([]RewardSpec{{Kind: "exact"}}))
+		case RewardSpecs:
+			v.Set(reflect.ValueOf(RewardSpecs{{Kind: "exact"}}))
 		case Object:
 			v.Set(reflect.ValueOf(Object{"a": []byte("1")}))
 		case CommandTools:
