@@ -66,6 +66,9 @@ type Spec struct {
 	// to it.
 	Rootfs       string
 	RootfsDigest string
+	// RootfsWritable lets programs change the tree of Rootfs, which becomes theirs and stays changed after Reset: to install what others will
+	// run on. One sandbox at a time.
+	RootfsWritable bool
 	// Net gives the sandbox the host's network. Without it there is a loopback device and nothing else.
 	Net bool
 	// Limits bound the sandbox as a whole. Zero fields take DefaultLimits.

@@ -106,7 +106,7 @@ func TestSandboxSettingsAreChecked(t *testing.T) {
 		{"no map", "sandbox: ns", []string{"run.yaml:1:10: sandbox: expected a map {backend, memory, pids, …}, found the text \"ns\""}},
 		{"bad size", "sandbox: {memory: lots}", []string{"run.yaml:1:19: sandbox: memory: "}},
 		{"promise", "sandbox: {require: [memroy]}", []string{"sandbox: require: expected some of [memory pids", `found "memroy"`}},
-		{"several", "sandbox: {pids: -1, max-runs: -1, max-memory: 1MiB}", []string{"sandbox: pids: expected 1 or more", "sandbox: max-runs: expected", "sandbox: max-memory: expected at least the 512MiB of one sandbox, found 1MiB"}},
+		{"several", "sandbox: {pids: -1, max-runs: -1, max-memory: 1MiB}", []string{"sandbox: pids: expected 1 to", "sandbox: max-runs: expected", "sandbox: max-memory: expected at least the 512MiB of one sandbox, found 1MiB"}},
 		{"promise that plain cannot hold", "tools: python\nsandbox: {backend: plain, trust-every-model-with-everything-i-have: true, require: [net]}", []string{"sandbox: sandbox plain cannot enforce what is required here: net (plain runs programs without isolation", "sandbox check"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestRootfsIsAbsolute(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := SandboxSpec{Rootfs: "images/py"}
-	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Rootfs: "images/py"}).read()
+	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Rootfs: new("images/py")}).read()
 	if err != nil {
 		t.Fatal(err)
 	}

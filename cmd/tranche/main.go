@@ -21,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -134,7 +135,7 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 	case "audit":
 		return i.cli.Audit.do(ctx, a, i.verb)
 	case "sandbox":
-		return i.cli.Sandbox.do(ctx, a, i.verb)
+		return i.cli.Sandbox.do(ctx, a, i.verb, i.given)
 	case "engine":
 		return i.cli.Engine.do(ctx, a)
 	case "bench":
@@ -188,6 +189,11 @@ func (a *app) parse(args []string) (inv *invocation, done bool, err error) {
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
+	}
+	for i, arg := range args {
+		if !utf8.ValidString(arg) { // kong would put another character in the place of what is none
+			return nil, false, fmt.Errorf("argument %d, %q, is no text in UTF-8", i+1, arg)
+		}
 	}
 	defer func() {
 		if p := recover(); p != nil {

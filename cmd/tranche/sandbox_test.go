@@ -56,6 +56,52 @@ func TestSandboxRunEndsOnSignal(t *testing.T) {
 	}
 }
 
+// A value that no program could run under is the caller's mistake, told before anything is opened; one that means nothing is no default either.
+func TestSandboxFlagsThatAreWrong(t *testing.T) {
+	for _, c := range []struct {
+		name, flag, said string
+	}{
+		{"less memory than a program needs", "--memory=1KiB", "--memory: expected 1MiB to "},
+		{"no memory", "--memory=0", "--memory: expected more than 0"},
+		{"negative memory", "--memory=-5", "expected a size such as 256MiB"},
+		{"no size", "--memory=much", "expected a size such as 256MiB"},
+		{"more than any number", "--memory=1e300", "expected a size such as 256MiB"},
+		{"more memory than there is anywhere", "--memory=2000000TiB", "--memory: expected 1MiB to "},
+		{"no disk", "--disk=0", "--disk: expected more than 0"},
+		{"a disk of less than a page", "--disk=100", "--disk: expected 4KiB to "},
+		{"no time", "--timeout=0s", "--timeout: expected a time over 0, such as 10s, found 0s"},
+		{"negative time", "--timeout=-1s", "--timeout: expected a time over 0, such as 10s, found -1s"},
+		{"a time without unit", "--timeout=10", "duration"},
+		{"no CPU time", "--cpu=0", "--cpu: expected a time over 0"},
+		{"negative CPU time", "--cpu=-1ms", "--cpu: expected a time over 0"},
+		{"no processes", "--pids=0", "--pids: expected more than 0"},
+		{"negative processes", "--pids=-1", "--pids: expected 1 to 4194304, found -1"},
+		{"more processes than a kernel has", "--pids=5000000", "--pids: expected 1 to 4194304, found 5000000"},
+		{"half a process", "--pids=1.5", "--pids"},
+		{"a rootfs that is not there", "--rootfs=/no/such", "--rootfs: stat /no/such: no such file"},
+		{"a rootfs that is no tree", "--rootfs=/dev/null", "--rootfs: expected a folder or a tar file"},
+		{"a rootfs that is no tar", "--rootfs=/etc/passwd", "--rootfs: unpack /etc/passwd"},
+		{"a rootfs of an unset variable", "--rootfs=", "--rootfs: is empty"},
+		{"an empty digest", "--rootfs-digest=", "--rootfs-digest"},
+		{"a variable without a value", "--env=NAME", "expected KEY=VALUE"},
+		{"a variable without a name", "--env==x", "expected KEY=VALUE"},
+		{"a variable of no text", "--env=A=\xff\xfe", "is no text in UTF-8"},
+		{"a file without a name", "--file=", "--file : "},
+		{"a folder as a file", "--file=/", "expected a file"},
+		{"no promise", "--require=", "--require: is empty"},
+		{"another back end", "--backend=vm", "--backend"},
+		{"no back end", "--backend=", "--backend"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			s := newShell(t)
+			if got := s.app.main(t.Context(), []string{"sandbox", "run", c.flag, "--", "true"}); got != codeUsage || !strings.Contains(s.err.String(), c.said) {
+				t.Errorf("exit code %d, %q; want 2 and %q", got, s.err.String(), c.said)
+			}
+		})
+	}
+}
+
 // A reader that is stuck holds the command up for a moment after the program's wall time, not for ever.
 func TestSandboxRunOutlivesAStuckReader(t *testing.T) {
 	for _, c := range []struct {

@@ -87,7 +87,7 @@ func checkBackend(ctx context.Context, name string, require []sandbox.Promise) (
 
 func (f *checked) describe(caps sandbox.Capabilities) {
 	f.Tier = caps.Tier
-	for _, p := range promises() {
+	for _, p := range sandbox.Promises() {
 		strength := caps.Promises[p]
 		if strength == "" {
 			strength = sandbox.Absent

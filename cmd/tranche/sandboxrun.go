@@ -9,13 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/rootfs"
 )
 
 // Exit codes of `sandbox run` besides the program's own; those of timeout(1), env(1) and shells.
@@ -32,17 +32,18 @@ const inputLimit = 256 << 20
 type sandboxRunCmd struct {
 	Command []string `arg:"" passthrough:"" help:"Program and its arguments, after --."`
 
-	Timeout time.Duration `placeholder:"TIME" help:"Wall time from the program's start. Default: 4 times --cpu and 5s, without --cpu no limit."`
-	CPU     time.Duration `name:"cpu" placeholder:"TIME" help:"CPU time of the program and all it starts. Default: no limit."`
-	Memory  Bytes         `placeholder:"SIZE" help:"Memory of all its processes and of the files it writes, such as 256MiB. Default: 512MiB."`
-	Pids    int           `placeholder:"N" help:"Processes and threads at once. Default: 64."`
-	Disk    Bytes         `placeholder:"SIZE" help:"Room in its work folder, and as much again in /tmp. Default: 256MiB."`
-	Net     bool          `help:"Give it the host's network. Default: a loopback device of its own."`
-	Env     []string      `short:"e" sep:"none" placeholder:"KEY=VALUE" help:"Variable to set; may be given more than once. Nothing else of the environment is passed on."`
-	File    []string      `sep:"none" placeholder:"FILE" help:"File to copy into its work folder, under the same name; may be given more than once."`
-	Rootfs  string        `placeholder:"DIR" help:"Folder to show read-only as /. Default: the host's /usr."`
-	Require []string      `placeholder:"PROMISE" help:"Promises that must be enforced, as memory,pids; without them it is not run. Default: none."`
-	Backend string        `enum:"ns,plain" default:"ns" help:"Back end: ns, or plain, which isolates nothing. Default: ${default}."`
+	Timeout      *time.Duration `placeholder:"TIME" help:"Wall time from the program's start. Default: 4 times --cpu and 5s, without --cpu no limit."`
+	CPU          *time.Duration `name:"cpu" placeholder:"TIME" help:"CPU time of the program and all it starts. Default: no limit."`
+	Memory       *Bytes         `placeholder:"SIZE" help:"Memory of all its processes and of the files it writes, such as 256MiB. Default: 512MiB."`
+	Pids         *int           `placeholder:"N" help:"Processes and threads at once. Default: 64."`
+	Disk         *Bytes         `placeholder:"SIZE" help:"Room in its work folder, and as much again in /tmp. Default: 256MiB."`
+	Net          bool           `help:"Give it the host's network. Default: a loopback device of its own."`
+	Env          []string       `short:"e" sep:"none" placeholder:"KEY=VALUE" help:"Variable to set; may be given more than once. Nothing else of the environment is passed on."`
+	File         []string       `sep:"none" placeholder:"FILE" help:"File to copy into its work folder, under the same name; may be given more than once."`
+	Rootfs       *string        `placeholder:"PATH" help:"Folder, .tar or .tar.gz to show read-only as /. A file is unpacked once, into ~/.cache/tranche. Default: the host's /usr."`
+	RootfsDigest *string        `placeholder:"SHA256" help:"Digest that it must have, as sandbox prepare prints it. Default: any."`
+	Require      []string       `placeholder:"PROMISE" help:"Promises that must be enforced, as memory,pids; without them it is not run. Default: none."`
+	Backend      string         `enum:"ns,plain" default:"ns" help:"Back end: ns, or plain, which isolates nothing. Default: ${default}."`
 
 	TrustThisProgram bool `name:"trust-this-program-with-everything-i-have" help:"Needed for --backend plain: the program can read, change and send whatever you can."`
 }
@@ -57,12 +58,17 @@ func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
-	files, err := c.files()
+	files, err := hostFiles("--file", c.File)
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
 	ctx, stopped, release := cancelOnSignal(ctx, a)
 	defer release()
+	tree, err := c.openRootfs(ctx, &spec)
+	if err != nil {
+		return c.interrupted(ctx, stopped, withCode(codeUsage, err))
+	}
+	defer tree.Close() // what can go wrong there is the cache's
 	if cmd.Stdin, err = readInput(ctx, os.Stdin); err != nil {
 		return c.interrupted(ctx, stopped, withCode(codeUsage, err))
 	}
@@ -111,36 +117,66 @@ func (c *sandboxRunCmd) read() (sandbox.Spec, sandbox.Cmd, error) {
 	if len(args) == 0 {
 		errs = append(errs, errors.New("no program named; put it after --, as in: tranche sandbox run --timeout 1s -- python3 -c 'print(1)'"))
 	}
-	if c.Timeout < 0 || c.CPU < 0 || c.Pids < 0 {
-		errs = append(errs, errors.New("--timeout, --cpu and --pids must not be negative"))
-	}
-	for _, e := range c.Env {
-		if name, _, ok := strings.Cut(e, "="); !ok || name == "" {
-			errs = append(errs, fmt.Errorf("--env %q: expected KEY=VALUE", e))
-		}
-	}
+	limits, err := c.flags().check()
+	errs = append(errs, err, c.rootfsFault())
 	require, err := required(c.Require)
 	errs = append(errs, err)
 	if c.Backend == backendPlain && !c.TrustThisProgram {
 		errs = append(errs, errors.New("--backend plain isolates nothing: it needs --trust-this-program-with-everything-i-have"))
 	}
-	limits := sandbox.Limits{Memory: int64(c.Memory), Pids: c.Pids, Disk: int64(c.Disk)}
-	spec := sandbox.Spec{Rootfs: absolutePath(c.Rootfs), Net: c.Net, Limits: limits, Require: require, Trusted: c.TrustThisProgram}
-	cmd := sandbox.Cmd{Args: args, Env: c.Env, CPU: c.CPU, Wall: c.Timeout}
+	spec := sandbox.Spec{Rootfs: absolutePath(orZero(c.Rootfs)), Net: c.Net, Limits: limits, Require: require, Trusted: c.TrustThisProgram}
+	cmd := sandbox.Cmd{Args: args, Env: c.Env, CPU: orZero(c.CPU), Wall: orZero(c.Timeout)}
 	return spec, cmd, errors.Join(errs...)
 }
 
-// files reads those to copy in.
-func (c *sandboxRunCmd) files() ([]sandbox.File, error) {
+func (c *sandboxRunCmd) flags() boxFlags {
+	return boxFlags{Timeout: c.Timeout, CPU: c.CPU, Memory: c.Memory, Pids: c.Pids, Disk: c.Disk, Env: c.Env}
+}
+
+// rootfsFault is what is wrong with how the rootfs is named. An empty name is no default: it is a variable that was not set.
+func (c *sandboxRunCmd) rootfsFault() error {
+	switch {
+	case c.Rootfs != nil && *c.Rootfs == "":
+		return errors.New("--rootfs: is empty; expected a folder or a tar file")
+	case c.Rootfs != nil && c.Backend == backendPlain:
+		return errors.New("--rootfs: --backend plain cannot show a program another root file system")
+	case c.RootfsDigest != nil && c.Rootfs == nil:
+		return errors.New("--rootfs-digest: has no meaning without --rootfs")
+	case c.RootfsDigest != nil:
+		if _, err := readDigest(*c.RootfsDigest); err != nil {
+			return fmt.Errorf("--rootfs-digest: %w", err)
+		}
+	}
+	return nil
+}
+
+// openRootfs makes ready what was named. A folder is only read where its digest has to be known.
+func (c *sandboxRunCmd) openRootfs(ctx context.Context, spec *sandbox.Spec) (rootfs.Tree, error) {
+	if spec.Rootfs == "" {
+		return rootfs.Tree{}, nil
+	}
+	if info, err := os.Stat(spec.Rootfs); err == nil && info.IsDir() && c.RootfsDigest == nil {
+		return rootfs.Tree{}, nil
+	}
+	made, err := openRootfs(ctx, spec.Rootfs, orZero(c.RootfsDigest))
+	if err != nil {
+		return made, fmt.Errorf("--%w", err)
+	}
+	spec.Rootfs, spec.RootfsDigest = made.Dir, made.Digest
+	return made, nil
+}
+
+// hostFiles reads those that a flag names, to copy them in.
+func hostFiles(flag string, paths []string) ([]sandbox.File, error) {
 	var list []sandbox.File
 	var errs []error
-	for _, path := range c.File {
+	for _, path := range paths {
 		f, err := hostFile(path)
 		if err == nil && slices.ContainsFunc(list, func(other sandbox.File) bool { return other.Path == f.Path }) {
 			err = fmt.Errorf("two files are called %s", f.Path)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--file %s: %w", path, err))
+			errs = append(errs, fmt.Errorf("%s %s: %w", flag, path, err))
 			continue
 		}
 		list = append(list, f)
@@ -275,7 +311,7 @@ func (c *sandboxRunCmd) verdict(cmd sandbox.Cmd, spec sandbox.Spec, r sandbox.Re
 		status = codeSignalBase + code(r.Signal)
 	}
 	said := func(c code, format string, args ...any) error { return &coded{c, fmt.Errorf(format, args...)} }
-	switch limits := filled(spec.Limits); r.Status {
+	switch limits := spec.Limits.Filled(); r.Status {
 	case sandbox.StatusWallLimit:
 		return said(codeTimedOut, "stopped: its wall time is used up (%v)", r.Wall.Round(time.Millisecond))
 	case sandbox.StatusCPULimit:
@@ -292,19 +328,4 @@ func (c *sandboxRunCmd) verdict(cmd sandbox.Cmd, spec sandbox.Spec, r sandbox.Re
 		return said(codeNotFound, "there is no program %s in the sandbox, or it cannot be executed", cmd.Args[0])
 	}
 	return outcome(status)
-}
-
-// filled are limits with the defaults in the place of zeros.
-func filled(l sandbox.Limits) sandbox.Limits {
-	d := sandbox.DefaultLimits()
-	if l.Memory == 0 {
-		l.Memory = d.Memory
-	}
-	if l.Pids == 0 {
-		l.Pids = d.Pids
-	}
-	if l.FileSize == 0 {
-		l.FileSize = d.FileSize
-	}
-	return l
 }

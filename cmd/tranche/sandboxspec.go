@@ -59,16 +59,17 @@ func (s SandboxSpec) check(f *faults) {
 		f.add("sandbox: trust-every-model-with-everything-i-have: is for the backend plain; %s trusts nobody", s.backend())
 	}
 	for _, name := range s.Require {
-		if !slices.Contains(promises(), sandbox.Promise(name)) {
-			f.add("sandbox: require: expected some of %v, found %q", promises(), name)
+		if !slices.Contains(sandbox.Promises(), sandbox.Promise(name)) {
+			f.add("sandbox: require: expected some of %v, found %q", sandbox.Promises(), name)
 		}
 	}
 	if s.RootfsDigest != "" && s.Rootfs == "" {
 		f.add("sandbox: rootfs-digest: has no meaning without rootfs")
 	}
-	if s.Pids < 0 {
-		f.add("sandbox: pids: expected 1 or more, or 0 for the default, found %d", s.Pids)
+	if _, err := readDigest(s.RootfsDigest); s.RootfsDigest != "" && err != nil {
+		f.add("sandbox: rootfs-digest: %w", err)
 	}
+	f.at("sandbox", limitFaults(s.spec().Limits, ""))
 	if s.MaxRuns < 0 {
 		f.add("sandbox: max-runs: expected 1 or more, or 0 for the default, found %d", s.MaxRuns)
 	}

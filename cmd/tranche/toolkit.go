@@ -89,7 +89,7 @@ func (s *session) checkSandbox(ctx context.Context) error {
 
 // noteWeak names every promise that is not enforced here, with its reason: no run falls back to less in silence.
 func (a *app) noteWeak(caps sandbox.Capabilities) {
-	for _, p := range promises() {
+	for _, p := range sandbox.Promises() {
 		how := "is absent"
 		switch caps.Promises[p] {
 		case sandbox.Enforced:
@@ -194,6 +194,9 @@ func (s *session) closeTools() {
 		if err := s.kit.desk.Close(); err != nil {
 			s.a.notice("warning: closing the sandboxes: %v", err)
 		}
+	}
+	if err := s.kit.rootfs.Close(); err != nil {
+		s.a.notice("warning: letting go of the rootfs: %v", err)
 	}
 }
 

@@ -195,6 +195,23 @@ func (b *box) Reset(ctx context.Context) error {
 	return nil
 }
 
+// Pause stops all programs.
+func (b *box) Pause(ctx context.Context) (others int, err error) {
+	r, err := b.ask(ctx, &request{Op: opPause})
+	if err != nil {
+		return 0, fmt.Errorf("pause a sandbox: %w", err)
+	}
+	return int(r.Left), nil
+}
+
+// Resume lets them go on.
+func (b *box) Resume(ctx context.Context) error {
+	if _, err := b.ask(ctx, &request{Op: opResume}); err != nil {
+		return fmt.Errorf("resume a sandbox: %w", err)
+	}
+	return nil
+}
+
 // replace ends the slot, for a cause, and takes another.
 func (b *box) replace(ctx context.Context, cause error) error {
 	b.mu.Lock()

@@ -66,35 +66,3 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// limitsOf fills in the defaults and says what is wrong.
-func limitsOf(l sandbox.Limits) (sandbox.Limits, error) {
-	d := sandbox.DefaultLimits()
-	for _, v := range []struct{ to, from *int64 }{{&l.Memory, &d.Memory}, {&l.Disk, &d.Disk}, {&l.FileSize, &d.FileSize}} {
-		if *v.to == 0 {
-			*v.to = *v.from
-		}
-	}
-	if l.Pids == 0 {
-		l.Pids = d.Pids
-	}
-	if l.OpenFiles == 0 {
-		l.OpenFiles = d.OpenFiles
-	}
-	var errs []error
-	for _, v := range []struct {
-		name        string
-		value, from int64
-	}{{"Memory", l.Memory, 1 << 20}, {"Pids", int64(l.Pids), 1}, {"Disk", l.Disk, 1 << 12}, {"FileSize", l.FileSize, 1}, {"OpenFiles", int64(l.OpenFiles), 4}} {
-		if v.value < v.from {
-			errs = append(errs, fmt.Errorf("the limit %s is %d, expected %d or more", v.name, v.value, v.from))
-		}
-	}
-	return l, errors.Join(errs...)
-}
-
-// promises are all that a back end may hold.
-func promises() []sandbox.Promise {
-	return []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseCPU, sandbox.PromiseNet, sandbox.PromiseFiles,
-		sandbox.PromiseSyscalls, sandbox.PromiseKill, sandbox.PromiseSnapshot}
-}

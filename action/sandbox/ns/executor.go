@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -89,11 +91,10 @@ func (e *Executor) Capabilities() sandbox.Capabilities { return e.can }
 // Open returns a warm slot of the spec's class or builds one.
 func (e *Executor) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	began := time.Now()
-	limits, err := limitsOf(spec.Limits)
-	if err != nil {
+	if err := spec.Limits.Validate(); err != nil {
 		return nil, fmt.Errorf("open a sandbox: %w", err)
 	}
-	if err := e.holds(spec.Require); err != nil {
+	if err := e.can.Hold(spec.Require); err != nil {
 		return nil, err
 	}
 	if e.broken != nil {
@@ -106,7 +107,7 @@ func (e *Executor) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	case <-e.life.Done():
 		return nil, fmt.Errorf("open a sandbox: %w", errClosed)
 	}
-	spec.Limits = limits
+	spec.Limits = spec.Limits.Filled()
 	queue := time.Since(began)
 	b, err := e.openIn(ctx, spec)
 	if err != nil {
@@ -139,20 +140,6 @@ func (e *Executor) orClosed(err error) error {
 	return err
 }
 
-// holds checks what a spec requires. A promise that is only kept as well as can be is not enough.
-func (e *Executor) holds(required []sandbox.Promise) error {
-	var missing []sandbox.Promise
-	for _, p := range required {
-		if e.can.Promises[p] != sandbox.Enforced {
-			missing = append(missing, p)
-		}
-	}
-	if missing == nil {
-		return nil
-	}
-	return &sandbox.RequireError{Backend: backend, Missing: missing, Why: e.can.Why}
-}
-
 // boxed notes an open sandbox, so that Close finds it.
 func (e *Executor) boxed(s *slot, spec sandbox.Spec) (*box, error) {
 	b := newBox(e, s, spec)
@@ -167,7 +154,7 @@ func (e *Executor) boxed(s *slot, spec sandbox.Spec) (*box, error) {
 
 // class tells specs apart whose slots differ.
 func class(spec sandbox.Spec) string {
-	return fmt.Sprintf("%q %q %v %v", spec.Rootfs, spec.RootfsDigest, spec.Net, spec.Limits)
+	return fmt.Sprintf("%q %q %v %v %v", spec.Rootfs, spec.RootfsDigest, spec.RootfsWritable, spec.Net, spec.Limits)
 }
 
 func (e *Executor) take(ctx context.Context, spec sandbox.Spec) (*slot, error) {
@@ -220,7 +207,7 @@ func (e *Executor) giveBack(s *slot) error {
 	var out *slot
 	e.mu.Lock()
 	switch {
-	case e.closed, s.spoiled() != nil, s.runs >= e.config.RunsPerSlot, e.config.MaxIdle == 0:
+	case e.closed, s.once, s.spoiled() != nil, s.runs >= e.config.RunsPerSlot, e.config.MaxIdle == 0:
 		out = s
 	default:
 		e.idle = append(e.idle, s)
@@ -262,7 +249,7 @@ func (e *Executor) number() int {
 // build makes a new slot.
 func (e *Executor) build(ctx context.Context, spec sandbox.Spec, t *tier) (*slot, error) {
 	s := &slot{
-		class: class(spec), number: e.number(), guest: -1, limits: spec.Limits, patience: e.config.Patience,
+		class: class(spec), once: spec.RootfsWritable, number: e.number(), guest: -1, limits: spec.Limits, patience: e.config.Patience,
 		lanes: map[int]string{}, dead: make(chan struct{}), stuck: make(chan struct{}), waiting: map[uint64]chan reply{},
 	}
 	err := e.prepare(ctx, s, spec, t)
@@ -288,6 +275,11 @@ func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *t
 		return err
 	}
 	req := &request{Op: opSetup, Setup: setupOf(spec, t, e.ids != nil)}
+	if spec.RootfsWritable {
+		if err := giveTree(ctx, spec.Rootfs, s.guest); err != nil {
+			return fmt.Errorf("give the rootfs to its programs: %w", err)
+		}
+	}
 	tree, err := e.rootfs(spec)
 	if err != nil {
 		return err
@@ -307,11 +299,27 @@ func (e *Executor) rootfs(spec sandbox.Spec) (*os.File, error) {
 	if spec.Rootfs == "" || e.ids == nil {
 		return nil, nil
 	}
-	fd, err := openTree(spec.Rootfs, true)
+	fd, err := openTree(spec.Rootfs, accessOf(spec.RootfsWritable))
 	if err != nil {
 		return nil, fmt.Errorf("open the rootfs %s: %w", spec.Rootfs, err)
 	}
 	return os.NewFile(uintptr(fd), spec.Rootfs), nil
+}
+
+// giveTree makes all of a folder a user's; -1 = it is already.
+func giveTree(ctx context.Context, top string, id int) error {
+	if id < 0 {
+		return nil
+	}
+	return filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = os.Lchown(path, id, id)
+		}
+		return err
+	})
 }
 
 // setupOf is what the init of a slot is told. Where a group counts processes and memory, the limits of single processes are only a
@@ -321,7 +329,7 @@ func setupOf(spec sandbox.Spec, t *tier, own bool) setup {
 	l := spec.Limits
 	s := setup{
 		Rootfs: spec.Rootfs, Net: spec.Net, Pids: int64(l.Pids), Processes: int64(l.Pids), Disk: l.Disk, FileSize: l.FileSize,
-		OpenFiles: int64(l.OpenFiles), IntoCgroup: t.into, OwnIdentity: own,
+		OpenFiles: int64(l.OpenFiles), RootfsWritable: spec.RootfsWritable, IntoCgroup: t.into, OwnIdentity: own,
 	}
 	switch {
 	case t.group != nil:

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
 )
 
 // initName is the name under which our own binary is started to be the init of a slot.
@@ -129,7 +131,7 @@ type inside struct {
 	null   int      // /dev/null: the input of programs that have none
 	tmp    *os.File
 	files  chan func()      // to the thread that works on files as a program would
-	mounts chan func()      // to the thread that may mount: that of serve is under the filter
+	mounts chan func()      // to the thread that may mount and stop programs: that of serve is under the filter
 	lanes  map[string][]int // descriptors of control groups, by name
 	lane   string           // where the thread of serve is
 	unused []int            // descriptors of programs that are over; closed before the next wait but one
@@ -336,6 +338,15 @@ func (in *inside) handle(req *request, fds []int) {
 		in.reply(reply{ID: req.ID, What: saidDone, CPU: in.usage()})
 	case opReset:
 		in.done(req.ID, in.reset())
+	case opPause:
+		others, err := in.pause()
+		if err != nil {
+			in.done(req.ID, err)
+		} else {
+			in.reply(reply{ID: req.ID, What: saidDone, Left: others})
+		}
+	case opResume:
+		in.done(req.ID, in.signalAll(unix.SIGCONT))
 	case opPut, opGet, opSnapshot, opRestore:
 		in.files <- func() { in.file(req, fds[0]) }
 		return
@@ -462,8 +473,15 @@ func (in *inside) asRoot() {
 	}
 }
 
+// asRootDo has it do something.
+func (in *inside) asRootDo(f func() error) error {
+	done := make(chan error)
+	in.mounts <- func() { done <- f() }
+	return <-done
+}
+
 // guest is the id of programs in a slot.
-const guest = 1000
+const guest = sandbox.GuestID
 
 // skipPids lets programs get process ids from filterLowestPid on.
 func skipPids(last *os.File) error {

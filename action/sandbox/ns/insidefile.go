@@ -101,9 +101,7 @@ func (in *inside) wipe() error {
 	if dirty == nil {
 		return nil
 	}
-	done := make(chan error)
-	in.mounts <- func() { done <- renew(dirty) }
-	if err := <-done; err != nil {
+	if err := in.asRootDo(func() error { return renew(dirty) }); err != nil {
 		return err
 	}
 	in.work.Close()

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
 )
 
 // The folders of a slot. Home is the work folder.
@@ -28,6 +30,7 @@ func (r *root) build(s setup, tree int) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+	r.files = accessOf(s.RootfsWritable)
 	source, err := r.source(s.Rootfs, tree)
 	if err != nil {
 		return err
@@ -52,6 +55,7 @@ func (r *root) build(s setup, tree int) error {
 
 // root is a root file system while it is put together.
 type root struct {
+	files    access // to what is bound
 	trees    []heldTree
 	shmStays bool     // shared memory does not go with its last user: an ordinary user may not set that
 	lastPid  *os.File // the process id that was given last: can be set once there is no way to write to /proc/sys any more
@@ -62,6 +66,7 @@ type heldTree struct {
 	at   string
 	fd   int
 	file bool
+	over bool // there is a file at the path already
 	link string
 }
 
@@ -83,7 +88,10 @@ func (r *root) source(rootfs string, tree int) (string, error) {
 // collect opens what is to be seen in the root.
 func (r *root) collect(s setup, source string) error {
 	if source != "" {
-		return r.collectRootfs(s.Rootfs, source)
+		if err := r.collectRootfs(s.Rootfs, source); err != nil || !s.Net {
+			return err
+		}
+		return r.holdServers(source)
 	}
 	for _, name := range []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if err := r.hold("/"+name, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -124,6 +132,23 @@ func (r *root) collectRootfs(named, source string) error {
 	return nil
 }
 
+// holdServers has the host's list of name servers seen in the place of the rootfs's, which is that of another machine or empty.
+func (r *root) holdServers(source string) error {
+	const servers = "etc/resolv.conf"
+	if own, err := os.Lstat(filepath.Join(source, servers)); err != nil || !own.Mode().IsRegular() {
+		return nil // nothing to put it over
+	}
+	fd, err := openTree("/"+servers, reading)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bind /%s: %w", servers, err)
+	}
+	r.trees = append(r.trees, heldTree{at: servers, fd: fd, over: true})
+	return nil
+}
+
 // hold takes hold of one path; a symbolic link stays one.
 func (r *root) hold(path, at string) error {
 	st, err := os.Lstat(path)
@@ -154,7 +179,7 @@ func (r *root) holdTarget(path, at string) error {
 }
 
 func (r *root) holdTree(path, at string, file bool) error {
-	fd, err := openTree(path, true)
+	fd, err := openTree(path, r.files)
 	if err != nil {
 		return fmt.Errorf("bind %s: %w", path, err)
 	}
@@ -162,16 +187,29 @@ func (r *root) holdTree(path, at string, file bool) error {
 	return nil
 }
 
+// access is what may be done to a mount, beside what nothing of a sandbox may do (MOUNT_ATTR_NOSUID).
+type access uint64
+
+const (
+	asDevice access = 0
+	writing  access = unix.MOUNT_ATTR_NODEV
+	reading  access = unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY
+)
+
+func accessOf(writable bool) access {
+	if writable {
+		return writing
+	}
+	return reading
+}
+
 // openTree returns a copy of a mount from a path on, with all below it, apart from what happens to the original.
-func openTree(path string, readOnly bool) (int, error) {
+func openTree(path string, as access) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return -1, err
 	}
-	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE, Attr_set: unix.MOUNT_ATTR_NOSUID}
-	if readOnly {
-		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV
-	}
+	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE, Attr_set: unix.MOUNT_ATTR_NOSUID | uint64(as)}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
 		unix.Close(fd)
 		return -1, err
@@ -190,6 +228,10 @@ func (r *root) place(setup) error {
 }
 
 func (t heldTree) place() error {
+	if t.over {
+		defer unix.Close(t.fd)
+		return unix.MoveMount(t.fd, "", unix.AT_FDCWD, t.at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
 	if err := os.MkdirAll(filepath.Dir(t.at), 0o755); err != nil {
 		return err
 	}
@@ -212,7 +254,7 @@ func (r *root) devices(setup) error {
 		return err
 	}
 	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
-		fd, err := openTree("/dev/"+name, false)
+		fd, err := openTree("/dev/"+name, asDevice)
 		if err != nil {
 			return fmt.Errorf("bind /dev/%s: %w", name, err)
 		}
@@ -283,13 +325,7 @@ func (r *root) etc(s setup) error {
 	if s.Rootfs != "" {
 		return nil
 	}
-	id := strconv.Itoa(guest)
-	for name, text := range map[string]string{
-		"passwd":        "root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:" + id + ":" + id + ":sandbox:" + workDir + ":/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group":         "root:x:0:\nsandbox:x:" + id + ":\nnogroup:x:65534:\n",
-		"hosts":         "127.0.0.1 localhost " + hostName + "\n::1 localhost\n",
-		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-	} {
+	for name, text := range sandbox.EtcFiles() {
 		if err := os.MkdirAll("etc", 0o755); err != nil {
 			return err
 		}
@@ -308,14 +344,11 @@ func (r *root) etc(s setup) error {
 	return nil
 }
 
-const (
-	hostName  = "sandbox"
-	shmForced = "kernel/shm_rmid_forced"
-)
+const shmForced = "kernel/shm_rmid_forced"
 
 // limit sets what is bounded by namespace. It is done by way of /proc, before that becomes read-only.
 func (r *root) limit(s setup) (err error) {
-	if err := unix.Sethostname([]byte(hostName)); err != nil {
+	if err := unix.Sethostname([]byte(sandbox.HostName)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
 	const reserved = 300 // once ids have gone round, the kernel gives none below
@@ -366,7 +399,7 @@ func (r *root) mask(setup) error {
 }
 
 func bindSelf(at string) error {
-	fd, err := openTree(at, true)
+	fd, err := openTree(at, reading)
 	if err == nil {
 		defer unix.Close(fd)
 		err = unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
@@ -381,7 +414,7 @@ func cover(at, by string) error {
 	if _, err := os.Lstat(at); err != nil {
 		return nil // this kernel has none
 	}
-	fd, err := openTree(by, false)
+	fd, err := openTree(by, asDevice)
 	if err == nil {
 		defer unix.Close(fd)
 		err = unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)

@@ -507,6 +507,30 @@ func (in *inside) usage() int64 {
 	return sum + in.reaped
 }
 
+// signalAll sends a signal to all processes of the slot, where the filter, which is for programs and for this thread, does not refuse it. The
+// kernel does that in one step: no process that is being made meanwhile is left out. None is being started, which stops this thread until
+// it is executed.
+func (in *inside) signalAll(s unix.Signal) error {
+	err := in.asRootDo(func() error { return unix.Kill(-1, s) })
+	if errors.Is(err, unix.ESRCH) { // nobody is there
+		return nil
+	}
+	return err
+}
+
+// pause stops all, and counts those that are no programs. Nobody can catch or ignore SIGSTOP, and who could undo it is stopped too.
+func (in *inside) pause() (others uint64, err error) {
+	if err := in.signalAll(unix.SIGSTOP); err != nil {
+		return 0, fmt.Errorf("stop all processes: %w", err)
+	}
+	for _, p := range processes() {
+		if p.alive && in.runs[p.pid] == nil {
+			others++
+		}
+	}
+	return others, nil
+}
+
 // reset kills all and makes the folders as they were.
 func (in *inside) reset() error {
 	in.endAll()

@@ -30,7 +30,7 @@ var errElsewhere = errors.New("sandbox ns needs Linux on amd64 or arm64, this is
 // Capabilities says that nothing can be held.
 func (*Executor) Capabilities() sandbox.Capabilities {
 	c := sandbox.Capabilities{Backend: "ns", Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
-	for _, p := range promises() {
+	for _, p := range sandbox.Promises() {
 		c.Promises[p], c.Why[p] = sandbox.Absent, errElsewhere.Error()
 	}
 	return c

@@ -78,11 +78,7 @@ func (e *Executor) try(t *tier) error {
 	const patience = 2 * time.Minute // as long as a program that waits for a processor may take
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	limits, err := limitsOf(sandbox.Limits{})
-	if err != nil {
-		return err
-	}
-	spec := sandbox.Spec{Limits: limits}
+	spec := sandbox.Spec{Limits: sandbox.DefaultLimits()}
 	s, err := e.build(ctx, spec, t)
 	if err == nil {
 		before := e.tier
@@ -120,7 +116,7 @@ func (e *Executor) nothing(err error) {
 		verdict = "could not be tried on this host, which is busy; try again"
 	}
 	e.broken = fmt.Errorf("sandbox %s %s: %w", backend, verdict, err)
-	for _, p := range promises() {
+	for _, p := range sandbox.Promises() {
 		e.can.Promises[p], e.can.Why[p] = sandbox.Absent, oneLine(err)
 	}
 }
@@ -128,7 +124,7 @@ func (e *Executor) nothing(err error) {
 // promise says what the tier in force holds; tried are the stronger ones that do not work.
 func (e *Executor) promise(tried []error) {
 	e.can.Tier = e.tier.name
-	for _, p := range promises() {
+	for _, p := range sandbox.Promises() {
 		e.can.Promises[p] = sandbox.Enforced
 	}
 	if e.tier.group != nil {

@@ -81,7 +81,7 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 	if err == nil {
 		p.id, p.replies = p.slot.expect()
 		err = p.slot.post(&request{
-			ID: p.id, Op: opStart, Args: cmd.Args, Env: environment(cmd.Env), Dir: cmd.Dir, CPUSeconds: uint64((cmd.CPU + time.Second - 1) / time.Second),
+			ID: p.id, Op: opStart, Args: cmd.Args, Env: sandbox.Environment(workDir, tmpDir, cmd.Env), Dir: cmd.Dir, CPUSeconds: uint64((cmd.CPU + time.Second - 1) / time.Second),
 			Stdin: len(cmd.Stdin) > 0, Control: cmd.Control, Background: cmd.Background, Lane: lane, LaneFDs: uint64(len(laneFDs)),
 		}, append(fds, laneFDs...)...)
 	}

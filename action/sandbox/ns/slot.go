@@ -21,6 +21,7 @@ import (
 // slot is the host's side of one prepared sandbox.
 type slot struct {
 	class    string // equal specs have equal classes
+	once     bool   // no other sandbox may have it: what it can change outlives a reset
 	number   int
 	guest    int // host id of its programs; -1 = ours
 	limits   sandbox.Limits

@@ -139,6 +139,8 @@ const (
 	opSnapshot     // descriptor: where the tar stream goes
 	opRestore      // descriptor: the tar stream; after opReset
 	opReset        // kill, and wipe
+	opPause        // stop all; answered with how many there are besides programs
+	opResume       // let them go on
 )
 
 // request is one message from the host. Which fields mean something depends on Op.
@@ -182,22 +184,24 @@ func (r *request) fields(c *codec) {
 
 // setup is what a slot is to be.
 type setup struct {
-	Rootfs      string // "" = the host's /usr and what belongs to it
-	RootfsTree  bool   // a descriptor of its tree comes along
-	Net         bool
-	Memory      int64 // bytes of address space of one process; 0 = held by a control group
-	Pids        int64
-	Processes   int64 // RLIMIT_NPROC
-	Disk        int64
-	FileSize    int64
-	OpenFiles   int64
-	IntoCgroup  bool // the lane's descriptor is a cgroup v2 to clone into; else descriptors of `tasks` to write to
-	OwnIdentity bool // programs have an id of their own: the slot's init is 0, they are guest
+	Rootfs         string // "" = the host's /usr and what belongs to it
+	RootfsTree     bool   // a descriptor of its tree comes along
+	RootfsWritable bool
+	Net            bool
+	Memory         int64 // bytes of address space of one process; 0 = held by a control group
+	Pids           int64
+	Processes      int64 // RLIMIT_NPROC
+	Disk           int64
+	FileSize       int64
+	OpenFiles      int64
+	IntoCgroup     bool // the lane's descriptor is a cgroup v2 to clone into; else descriptors of `tasks` to write to
+	OwnIdentity    bool // programs have an id of their own: the slot's init is 0, they are guest
 }
 
 func (s *setup) fields(c *codec) {
 	c.str(&s.Rootfs)
 	c.flag(&s.RootfsTree)
+	c.flag(&s.RootfsWritable)
 	c.flag(&s.Net)
 	for _, v := range []*int64{&s.Memory, &s.Pids, &s.Processes, &s.Disk, &s.FileSize, &s.OpenFiles} {
 		c.i64(v)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tranche/action/sandbox"
+	"tranche/internal/ends"
 )
 
 // Pump reads one stream of a program. Its own goroutine reads all the time, so the program never waits for us.
@@ -22,9 +23,10 @@ type Pump struct {
 	done chan struct{} // closed by run at the end of the stream
 
 	mu     sync.Mutex
-	kept   kept   // guarded by mu
-	buf    []byte // likewise
-	closed bool   // likewise
+	kept   ends.Ends // guarded by mu
+	keep   int       // bytes
+	buf    []byte    // guarded by mu
+	closed bool      // likewise
 }
 
 // Stream makes a pipe, reads its one end and returns the other, which is the program's: close it here once the program has it. to gets what is
@@ -39,6 +41,9 @@ func Stream(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err 
 
 // Pipe is Stream, but nothing is read before Begin, but by Take and Close: until then a program waits once the pipe is full.
 func Pipe(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err error) {
+	if keep <= 0 {
+		keep = sandbox.DefaultKeep
+	}
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, err
@@ -48,7 +53,7 @@ func Pipe(to io.Writer, keep int, over func(n int)) (p *Pump, w *os.File, err er
 	}
 	p = &Pump{
 		fd: fds[0], over: over, to: to, done: make(chan struct{}),
-		kept: newKept(keep), buf: make([]byte, leastRead),
+		keep: keep, kept: ends.Keep(keep), buf: make([]byte, leastRead),
 	}
 	return p, os.NewFile(uintptr(fds[1]), "output"), nil
 }
@@ -102,7 +107,7 @@ func (p *Pump) read(n int) (int, error) {
 		if got == 0 { // the end; an empty write might never return
 			return 0, nil
 		}
-		p.keep(p.buf[:got])
+		p.hand(p.buf[:got])
 		if got == len(p.buf) && got < mostRead {
 			p.buf = make([]byte, mostRead)
 		}
@@ -113,13 +118,13 @@ func (p *Pump) read(n int) (int, error) {
 	}
 }
 
-// keep hands on what was read, or keeps it; mu is held.
-func (p *Pump) keep(b []byte) {
+// hand hands on what was read, or keeps it; mu is held.
+func (p *Pump) hand(b []byte) {
 	if p.to == nil {
-		p.kept.add(b)
+		p.kept.Add(b)
 		return
 	}
-	p.kept.total += int64(len(b))
+	p.kept.Skip(len(b))
 	if _, err := p.to.Write(b); err != nil {
 		p.to = io.Discard // who reads it is gone; the program need not know
 	}
@@ -144,7 +149,9 @@ func (p *Pump) take() sandbox.Output {
 		}
 		left -= n
 	}
-	return p.kept.take()
+	out := sandbox.Output{Head: p.kept.Head(), Tail: p.kept.Tail(), Total: p.kept.Total()}
+	p.kept = ends.Keep(p.keep)
+	return out
 }
 
 // Close stops reading, whoever still holds the other end, and returns what was not taken. Again it returns nothing.

@@ -8,33 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
-
-// What is kept is the stream's beginning and end, whatever pieces it came in.
-func TestKeptIsHeadAndTail(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		keep := rapid.IntRange(2, 20).Draw(t, "keep")
-		k := newKept(keep)
-		var all []byte
-		for range rapid.IntRange(0, 10).Draw(t, "pieces") {
-			piece := rapid.SliceOfN(rapid.Byte(), 0, 25).Draw(t, "piece")
-			all = append(all, piece...)
-			k.add(piece)
-		}
-		out := k.take()
-		half := keep / 2
-		wantHead := all[:min(half, len(all))]
-		wantTail := all[max(len(wantHead), len(all)-half):]
-		if !bytes.Equal(out.Head, wantHead) || !bytes.Equal(out.Tail, wantTail) || out.Total != int64(len(all)) {
-			t.Fatalf("kept %q and %q of %d, want %q and %q of %d", out.Head, out.Tail, out.Total, wantHead, wantTail, len(all))
-		}
-		if again := k.take(); again.Total != 0 || again.Head != nil || again.Tail != nil {
-			t.Fatalf("taken twice: %+v", again)
-		}
-	})
-}
 
 func TestTakeSeesWhatWasWritten(t *testing.T) {
 	p, w, err := Stream(nil, 100, nil)

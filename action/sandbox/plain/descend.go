@@ -16,6 +16,7 @@ import (
 // relative is a process that descends from this one and has not ended.
 type relative struct {
 	pid, parent int
+	stopped     bool
 	cpu         time.Duration // its own, and of its children that it waited for
 }
 
@@ -67,11 +68,42 @@ func look(pid int) (r relative, alive bool) {
 		n, _ := strconv.ParseInt(string(words[i]), 10, 64)
 		return n
 	}
-	r = relative{pid: pid, parent: int(number(1))}
+	r = relative{pid: pid, parent: int(number(1)), stopped: words[0][0] == 'T'}
 	for i := 11; i <= 14; i++ { // utime, stime, cutime, cstime
 		r.cpu += time.Duration(number(i)) * tick
 	}
 	return r, words[0][0] != 'Z'
+}
+
+// stopAll stops all processes below one. It looks again until it finds none that runs: each may have started others meanwhile.
+func stopAll(below int) (all []relative) {
+	for range 100 {
+		all = descendants(below)
+		going := 0
+		for _, r := range all {
+			if !r.stopped {
+				going++
+				r.send(unix.SIGSTOP)
+			}
+		}
+		if going == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return all
+}
+
+// send sends a signal. The number may be another's by now; with a descriptor open it stays this one's.
+func (r relative) send(s unix.Signal) {
+	fd, err := unix.PidfdOpen(r.pid, 0)
+	if err != nil {
+		return
+	}
+	if now, alive := look(r.pid); alive && now.parent == r.parent {
+		_ = unix.PidfdSendSignal(fd, s, nil, 0)
+	}
+	_ = unix.Close(fd)
 }
 
 // killAll sends SIGKILL to all processes below one that orphans fall to, and says how many there were. Their own children fall to that
@@ -79,15 +111,7 @@ func look(pid int) (r relative, alive bool) {
 func killAll(below int) int {
 	all := descendants(below)
 	for _, r := range all {
-		fd, err := unix.PidfdOpen(r.pid, 0)
-		if err != nil {
-			continue
-		}
-		// The number may be another's by now. With the descriptor open it stays this one's.
-		if now, alive := look(r.pid); alive && now.parent == r.parent {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		}
-		_ = unix.Close(fd)
+		r.send(unix.SIGKILL)
 	}
 	return len(all)
 }

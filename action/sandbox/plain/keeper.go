@@ -40,11 +40,13 @@ const (
 	interrupt command = "interrupt"
 	kill      command = "kill"
 	tellUsage command = "usage"
+	pause     command = "pause"
+	resume    command = "resume"
 )
 
 // report is what a keeper tells.
 type report struct {
-	Kind     string // started, absent, failed, usage, ended
+	Kind     string // started, absent, failed, usage, paused, ended
 	Why      string
 	Code     int // -1 where a signal ended it
 	Signal   int
@@ -257,6 +259,12 @@ func (k *keeper) obey(c command) {
 		}
 	case tellUsage:
 		_ = k.say.Encode(report{Kind: "usage", CPU: k.cpu(), Peak: k.last.Peak})
+	case pause:
+		_ = k.say.Encode(report{Kind: "paused", Left: max(0, len(stopAll(os.Getpid()))-1)}) // but for the program itself
+	case resume:
+		for _, r := range descendants(os.Getpid()) {
+			r.send(unix.SIGCONT)
+		}
 	case kill:
 		k.kill()
 	}

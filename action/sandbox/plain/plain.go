@@ -94,17 +94,7 @@ func (x *Executor) refuse(spec sandbox.Spec) error {
 	if spec.Rootfs != "" {
 		return errors.New("sandbox plain: it cannot show a program another root file system")
 	}
-	have := x.Capabilities()
-	var missing []sandbox.Promise
-	for _, p := range spec.Require {
-		if have.Promises[p] != sandbox.Enforced {
-			missing = append(missing, p)
-		}
-	}
-	if len(missing) > 0 {
-		return &sandbox.RequireError{Backend: have.Backend, Missing: missing, Why: have.Why}
-	}
-	return nil
+	return errors.Join(spec.Limits.Validate(), x.Capabilities().Hold(spec.Require))
 }
 
 // Close ends every open sandbox.
@@ -148,7 +138,7 @@ func newBox(x *Executor, spec sandbox.Spec) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{owner: x, spec: spec, limits: filled(spec.Limits), base: base, lock: lock, alive: map[*process]struct{}{}}
+	b := &box{owner: x, spec: spec, limits: spec.Limits.Filled(), base: base, lock: lock, alive: map[*process]struct{}{}}
 	for name, f := range map[string]**os.File{"w": &b.work, "tmp": &b.tmp} {
 		path := filepath.Join(base, name)
 		if err = os.Mkdir(path, 0o700); err == nil {
@@ -159,23 +149,6 @@ func newBox(x *Executor, spec sandbox.Spec) (*box, error) {
 		}
 	}
 	return b, nil
-}
-
-// filled puts the defaults in the place of zeros.
-func filled(l sandbox.Limits) sandbox.Limits {
-	d := sandbox.DefaultLimits()
-	for field, other := range map[*int64]int64{&l.Memory: d.Memory, &l.Disk: d.Disk, &l.FileSize: d.FileSize} {
-		if *field == 0 {
-			*field = other
-		}
-	}
-	if l.Pids == 0 {
-		l.Pids = d.Pids
-	}
-	if l.OpenFiles == 0 {
-		l.OpenFiles = d.OpenFiles
-	}
-	return l
 }
 
 func (b *box) Put(_ context.Context, files ...sandbox.File) error {
@@ -225,11 +198,33 @@ func (b *box) Reset(context.Context) error {
 	return errors.Join(err, tree.Wipe(b.work), tree.Wipe(b.tmp))
 }
 
+// Pause stops all programs.
+func (b *box) Pause(ctx context.Context) (others int, err error) {
+	for p := range b.running() {
+		n, perr := p.pause(ctx)
+		others, err = others+n, errors.Join(err, perr)
+	}
+	return others, err
+}
+
+// Resume lets them go on.
+func (b *box) Resume(context.Context) error {
+	for p := range b.running() {
+		p.tell(resume)
+	}
+	return nil
+}
+
+// running are the programs that have a keeper.
+func (b *box) running() map[*process]struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.alive)
+}
+
 // kill ends all programs of the box and waits for it.
 func (b *box) kill() error {
-	b.mu.Lock()
-	alive := maps.Clone(b.alive)
-	b.mu.Unlock()
+	alive := b.running()
 	for p := range alive {
 		p.stop(sandbox.StatusCanceled)
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,9 +37,10 @@ type process struct {
 	setup time.Duration
 	began time.Time
 
-	usage chan report   // the last answer to tellUsage
-	ended chan struct{} // closed when last is set
-	gone  chan struct{} // closed when the keeper has ended; after ended
+	usage  chan report   // the last answer to tellUsage
+	paused chan report   // the last answer to pause
+	ended  chan struct{} // closed when last is set
+	gone   chan struct{} // closed when the keeper has ended; after ended
 
 	mu    sync.Mutex
 	cause sandbox.Status // why it was stopped; guarded by mu
@@ -69,7 +69,7 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 		cmd.Wall = 4*cmd.CPU + 5*time.Second
 	}
 	p := &process{
-		box: b, cmd: cmd, usage: make(chan report, 1), ended: make(chan struct{}), gone: make(chan struct{}),
+		box: b, cmd: cmd, usage: make(chan report, 1), paused: make(chan report, 1), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if err := p.start(); err != nil {
 		return nil, fmt.Errorf("sandbox plain: start %q: %w", cmd.Args[0], err)
@@ -119,7 +119,7 @@ func (p *process) start() (err error) {
 		own(second)
 	}
 	p.keeper = &exec.Cmd{
-		Path: p.box.owner.exe, Args: []string{keeperName}, Env: p.env(), Dir: filepath.Join(p.box.work.Name(), p.cmd.Dir),
+		Path: p.box.owner.exe, Args: []string{keeperName}, Env: sandbox.Environment(p.box.work.Name(), p.box.tmp.Name(), p.cmd.Env), Dir: filepath.Join(p.box.work.Name(), p.cmd.Dir),
 		Stdin: stdin, Stdout: w[0], Stderr: w[1], ExtraFiles: []*os.File{second, link}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if info, err := os.Stat(p.keeper.Dir); err != nil || !info.IsDir() {
@@ -193,9 +193,13 @@ func (p *process) listen(d *json.Decoder, r report) {
 	var err error
 	for err == nil {
 		switch r.Kind {
-		case "usage":
+		case "usage", "paused":
+			answer := p.usage
+			if r.Kind == "paused" {
+				answer = p.paused
+			}
 			select {
-			case p.usage <- r:
+			case answer <- r:
 			default: // nobody waits for the one before any more, nor for this
 			}
 		case "ended", "absent":
@@ -301,6 +305,27 @@ func (p *process) Usage() sandbox.Usage {
 	return p.asked
 }
 
+// pause has the keeper stop all that the program started, and returns how many processes there are besides it.
+func (p *process) pause(ctx context.Context) (others int, err error) {
+	select {
+	case <-p.paused: // that came too late
+	default:
+	}
+	p.tell(pause)
+	late := time.NewTimer(p.box.owner.patience)
+	defer late.Stop()
+	select {
+	case r := <-p.paused:
+		return r.Left, nil
+	case <-p.ended:
+		return 0, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-late.C:
+		return 0, fmt.Errorf("sandbox plain: the keeper of %q did not stop its program within %v", p.cmd.Args[0], p.box.owner.patience)
+	}
+}
+
 func (p *process) Wait(ctx context.Context) (sandbox.Result, error) {
 	select {
 	case <-p.ended:
@@ -360,29 +385,6 @@ func status(cause sandbox.Status, r report) sandbox.Status {
 		return sandbox.StatusNonzero
 	}
 	return sandbox.StatusOK
-}
-
-// env is the fixed environment with the command's own on top.
-func (p *process) env() []string {
-	env := []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + p.box.work.Name(), "TMPDIR=" + p.box.tmp.Name(), "LANG=C.UTF-8", "TZ=UTC",
-		"PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1",
-	}
-	for _, kv := range p.cmd.Env {
-		name, _, _ := strings.Cut(kv, "=")
-		env = append(deleteVar(env, name), kv)
-	}
-	return env
-}
-
-func deleteVar(env []string, name string) []string {
-	kept := env[:0]
-	for _, kv := range env {
-		if n, _, _ := strings.Cut(kv, "="); n != name {
-			kept = append(kept, kv)
-		}
-	}
-	return kept
 }
 
 // input is a file that holds the program's whole input, so that nobody has to feed it.

@@ -3,25 +3,27 @@
 package rootfs
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"tranche/action/sandbox/tree"
 )
 
 // Prepare returns the tree of a folder, or of a tar file (.tar or .tar.gz, told by its content), which is unpacked where that was not done
 // before. Several processes may prepare one file at once. A tree that is read again is only looked at, not read, where the times of its files
-// say that nothing changed.
+// say that nothing changed. Close the tree when it is not used any more.
 func Prepare(ctx context.Context, cfg Config, path string) (Tree, error) {
 	if err := cfg.Validate(); err != nil {
 		return Tree{}, err
 	}
-	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 64<<30)
+	cfg = cfg.withDefaults()
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return Tree{}, err
@@ -36,9 +38,11 @@ func Prepare(ctx context.Context, cfg Config, path string) (Tree, error) {
 	switch {
 	case info.IsDir():
 		digest, err := cfg.treeDigest(ctx, path)
-		return Tree{path, digest}, err
+		return Tree{Dir: path, Digest: digest}, err
 	case info.Mode().IsRegular():
-		return cfg.unpacked(ctx, path)
+		t, err := cfg.unpacked(ctx, path)
+		cfg.clean(time.Now())
+		return t, err
 	}
 	return Tree{}, fmt.Errorf("expected a folder or a tar file, found %s", path)
 }
@@ -47,6 +51,7 @@ func Prepare(ctx context.Context, cfg Config, path string) (Tree, error) {
 const (
 	treeName   = "tree"
 	digestName = "digest" // of the tree, as it was unpacked
+	bytesName  = "bytes"  // of the stream it came from
 )
 
 // unpacked is the tree of a tar file.
@@ -59,26 +64,48 @@ func (c Config) unpacked(ctx context.Context, file string) (Tree, error) {
 	if err != nil {
 		return Tree{}, err
 	}
-	unlock, err := lock(ctx, home+".lock")
+	held, err := c.hold(ctx, file, key, home)
 	if err != nil {
 		return Tree{}, err
 	}
-	defer unlock()
-	if _, err := os.Lstat(home); err != nil {
-		if err := c.unpack(ctx, file, key, home); err != nil {
-			return Tree{}, fmt.Errorf("unpack %s: %w", file, err)
-		}
-	}
+	t := Tree{Dir: filepath.Join(home, treeName), held: held}
 	made, err := os.ReadFile(filepath.Join(home, digestName))
-	if err != nil {
-		return Tree{}, err
+	if err == nil {
+		t.Digest, err = c.treeDigest(ctx, t.Dir)
 	}
-	dir := filepath.Join(home, treeName)
-	digest, err := c.treeDigest(ctx, dir)
-	if err == nil && digest != strings.TrimSpace(string(made)) {
+	if err == nil && t.Digest != strings.TrimSpace(string(made)) {
 		err = fmt.Errorf("%s was changed since %s was unpacked there: remove it", home, file)
 	}
-	return Tree{dir, digest}, err
+	if err != nil {
+		return Tree{}, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// hold unpacks a file where that was not done before, and returns the lock that its users share.
+func (c Config) hold(ctx context.Context, file, key, home string) (*os.File, error) {
+	for {
+		held, err := lock(ctx, home+lockSuffix, syscall.LOCK_SH)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Lstat(home); err == nil {
+			now := time.Now()
+			return held, os.Chtimes(held.Name(), now, now) // it was used
+		}
+		held.Close() // it cannot become another's lock in one step
+		alone, err := lock(ctx, home+lockSuffix, syscall.LOCK_EX)
+		if err != nil {
+			return nil, err
+		}
+		if _, err = os.Lstat(home); err != nil {
+			err = c.unpack(ctx, file, key, home)
+		}
+		alone.Close()
+		if err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", file, err)
+		}
+	}
 }
 
 // treeDigest is the digest of a folder.

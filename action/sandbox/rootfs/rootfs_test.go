@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -109,6 +110,7 @@ func prepare(t *testing.T, cfg Config, path string) Tree {
 	t.Helper()
 	made, err := Prepare(t.Context(), cfg, path)
 	must(t, err)
+	t.Cleanup(func() { must(t, made.Close()) })
 	return made
 }
 
@@ -127,17 +129,17 @@ func TestEqualTreesHaveEqualDigests(t *testing.T) {
 			t.Errorf("%s: the tool has mode %v", name, info.Mode())
 		}
 	}
-	other := folderOf(t)
-	for name, change := range map[string]func() error{
-		"a mode":    func() error { return os.Chmod(filepath.Join(other, "etc/deep/conf"), 0o600) },
-		"a content": func() error { return os.WriteFile(filepath.Join(other, "etc/deep/conf"), []byte("a=2"), 0) },
-		"a target": func() error {
-			return errors.Join(os.Remove(filepath.Join(other, "sbin")), os.Symlink("/usr/sbin", filepath.Join(other, "sbin")))
+	for name, change := range map[string]func(at string) error{
+		"a mode":    func(at string) error { return os.Chmod(filepath.Join(at, "etc/deep/conf"), 0o600) },
+		"a content": func(at string) error { return os.WriteFile(filepath.Join(at, "etc/deep/conf"), []byte("a=2"), 0) },
+		"a target": func(at string) error {
+			return errors.Join(os.Remove(filepath.Join(at, "sbin")), os.Symlink("/usr/sbin", filepath.Join(at, "sbin")))
 		},
-		"a name": func() error { return os.Rename(filepath.Join(other, "etc"), filepath.Join(other, "etc2")) },
+		"a name": func(at string) error { return os.Rename(filepath.Join(at, "etc"), filepath.Join(at, "etc2")) },
 	} {
+		other := folderOf(t)
 		before := prepare(t, cfg, other).Digest
-		must(t, change())
+		must(t, change(other))
 		if prepare(t, cfg, other).Digest == before {
 			t.Errorf("%s makes no difference", name)
 		}
@@ -167,7 +169,7 @@ func TestFilesAreUnpackedOnce(t *testing.T) {
 	first, err := os.Stat(made[0].Dir)
 	must(t, err)
 	for _, m := range append(made[:], prepare(t, cfg, path)) {
-		if again, err := os.Stat(m.Dir); err != nil || !os.SameFile(first, again) || m != made[0] {
+		if again, err := os.Stat(m.Dir); err != nil || !os.SameFile(first, again) || m.Dir != made[0].Dir || m.Digest != made[0].Digest {
 			t.Errorf("%v, then %v (%v)", made[0], m, err)
 		}
 	}
@@ -280,9 +282,9 @@ func TestPreparingStops(t *testing.T) {
 	}
 	key, err := cfg.fileDigest(t.Context(), path)
 	must(t, err)
-	unlock, err := lock(t.Context(), filepath.Join(cfg.Cache, key+".lock"))
+	alone, err := lock(t.Context(), filepath.Join(cfg.Cache, key+lockSuffix), syscall.LOCK_EX)
 	must(t, err)
-	defer unlock()
+	defer alone.Close()
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := Prepare(ctx, cfg, path); !errors.Is(err, context.DeadlineExceeded) {

@@ -17,8 +17,8 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"tranche/action/sandbox"
@@ -27,7 +27,7 @@ import (
 
 // unpack makes the folder home of a tar file whose digest is key. It is there as a whole or not at all.
 func (c Config) unpack(ctx context.Context, file, key, home string) error {
-	part := home + ".part"
+	part := home + partSuffix
 	if err := wipe(part); err != nil { // of one that was killed
 		return err
 	}
@@ -35,13 +35,15 @@ func (c Config) unpack(ctx context.Context, file, key, home string) error {
 	if err := firstOf(os.MkdirAll(top, 0o755), os.Chmod(part, 0o755), os.Chmod(top, 0o755)); err != nil { // whatever the umask: users of sandboxes go through
 		return err
 	}
-	err := c.extract(ctx, file, key, top)
+	bytes, err := c.extract(ctx, file, key, top)
 	var digest string
 	if err == nil {
 		digest, err = c.treeDigest(ctx, top)
 	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(part, digestName), []byte(digest+"\n"), 0o644)
+	for name, text := range map[string]string{digestName: digest, bytesName: strconv.FormatInt(bytes, 10)} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(part, name), []byte(text+"\n"), 0o644)
+		}
 	}
 	if err == nil {
 		return os.Rename(part, home)
@@ -62,35 +64,38 @@ func wipe(dir string) error {
 	return firstOf(tree.Wipe(f), os.Remove(dir))
 }
 
-// extract makes what a tar file holds below a folder, and checks that it is the file it was taken for.
-func (c Config) extract(ctx context.Context, file, key, top string) error {
+// extract makes what a tar file holds below a folder, and checks that it is the file it was taken for. It returns the length of the stream.
+func (c Config) extract(ctx context.Context, file, key, top string) (bytes int64, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
-	root, err := os.OpenRoot(top)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
 	h := sha256.New()
 	raw := io.TeeReader(f, untilDone{ctx, h})
 	stream, err := plain(raw)
+	if err == nil {
+		bytes, err = c.unpackStream(stream, top)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, raw)
+	}
+	if err == nil && hex.EncodeToString(h.Sum(nil)) != key {
+		err = fmt.Errorf("%s was changed while it was read", file)
+	}
+	return bytes, err
+}
+
+// unpackStream makes what a tar stream holds below a folder.
+func (c Config) unpackStream(stream io.Reader, top string) (bytes int64, err error) {
+	root, err := os.OpenRoot(top)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	defer root.Close()
 	u := unpacker{root: root, tar: tar.NewReader(stream), left: c.MaxBytes, limit: c.MaxBytes}
-	if err := u.all(); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, raw); err != nil {
-		return err
-	}
-	if hex.EncodeToString(h.Sum(nil)) != key {
-		return fmt.Errorf("%s was changed while it was read", file)
-	}
-	return nil
+	err = u.all()
+	return u.limit - u.left, err
 }
 
 // plain takes the compression off a stream that has one.
@@ -177,7 +182,7 @@ func (u *unpacker) entry(name string, h *tar.Header) error {
 		}
 		return u.root.Link(target, name)
 	}
-	return u.file(name, mode)
+	return u.file(name, mode, h.ModTime)
 }
 
 // parents makes the folders on the way to an entry that the stream has not brought; one that it brings later gets the bits it says.
@@ -205,13 +210,17 @@ func (u *unpacker) folder(name string) error {
 	return u.root.MkdirAll(name, 0o755) // there already is fine
 }
 
-func (u *unpacker) file(name string, mode fs.FileMode) error {
+// file makes a file. The time it was written at is kept: a compiled module of python is only used where it is that of its source.
+func (u *unpacker) file(name string, mode fs.FileMode, written time.Time) error {
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(f, u.tar)
-	return firstOf(err, f.Chmod(mode), f.Close())
+	if err = firstOf(err, f.Chmod(mode), f.Close()); err == nil && written.Unix() > 0 {
+		err = u.root.Chtimes(name, written, written)
+	}
+	return err
 }
 
 // setModes gives folders their bits, inner ones first: some keep their owner out. One that a later entry replaced has none any more.
@@ -230,28 +239,4 @@ func (u *unpacker) setModes() error {
 		}
 	}
 	return nil
-}
-
-// lock waits until no other process holds a file.
-func lock(ctx context.Context, name string) (unlock func(), err error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", name, err)
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }

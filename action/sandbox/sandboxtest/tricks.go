@@ -47,6 +47,7 @@ func tricks() []trick {
 		{"Put past links, pipes and sizes", need(files), hostilePut},
 		{"Get while a folder is swapped for a link", need(files), swapRace},
 		{"snapshot of a hostile tree", need(files, snapshot), hostileSnapshot},
+		{"loops are held between calls", nil, loopsAreHeld},
 		{"two sandboxes", need(files, net), twoSandboxes},
 		{"who it is on the host", need(files, kill), hostIdentity},
 		{"the init is killed from outside", need(files, kill), initKilled},
@@ -575,4 +576,61 @@ func requireFails(t *testing.T, s *stage) {
 		t.Fatalf("Open with what is enforced required: %v", err)
 	}
 	s.close(t, box)
+}
+
+// loopsAreHeld leaves loops in the background, one of them with every signal ignored and one in a session of its own: while the sandbox is paused
+// none uses CPU time or makes another, and afterwards all go on. That it is over, the suite sees as after every trick.
+func loopsAreHeld(t *testing.T, s *stage) {
+	s.with(t, func(box sandbox.Sandbox) {
+		pauser, ok := box.(sandbox.Pauser)
+		if !ok {
+			t.Skipf("back end %s cannot pause", s.caps.Backend)
+		}
+		const loops = 20
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		script := `i=0; while [ $i -lt 17 ]; do (while :; do :; done) & i=$((i+1)); done
+			(trap "" TSTP TTIN TTOU INT TERM HUP CONT; while :; do :; done) & setsid sh -c 'while :; do :; done' & (while :; do (:); done) & echo ready; wait`
+		p := s.begin(t, ctx, box, sandbox.Cmd{Args: []string{"sh", "-c", script}, Wall: patience})
+		used := func() time.Duration { return p.Usage().CPU }
+		waitFor := func(why string, done func() bool) {
+			t.Helper()
+			for ; !done(); time.Sleep(5 * time.Millisecond) {
+				if ctx.Err() != nil {
+					t.Fatal(why)
+				}
+			}
+		}
+		waitFor("the loops do not run", func() bool { return used() > 100*time.Millisecond })
+		for round := range 3 {
+			others, err := pauser.Pause(ctx)
+			if err != nil || others < loops {
+				t.Fatalf("%d are held besides the program, want at least %d; %v", others, loops, err)
+			}
+			before := used()
+			if err := box.Put(ctx, sandbox.File{Path: "f", Data: []byte("x")}); err != nil {
+				t.Errorf("a file while it is paused: %v", err)
+			}
+			time.Sleep(200 * time.Millisecond)
+			if again, err := pauser.Pause(ctx); err != nil || again != others {
+				t.Errorf("paused again: %d, then %d are held; %v", others, again, err)
+			}
+			if got := used() - before; got > 20*time.Millisecond { // two ticks: what was running when the time was read
+				t.Errorf("round %d: while they were held they used %v of CPU time", round, got)
+			}
+			if err := pauser.Resume(ctx); err != nil {
+				t.Fatal(err)
+			}
+			waitFor("they do not go on", func() bool { return used() > before+50*time.Millisecond })
+		}
+		if _, err := pauser.Pause(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := box.Reset(ctx); err != nil {
+			t.Errorf("reset while it is paused: %v", err)
+		}
+		if r, err := p.Wait(ctx); err != nil || r.Signal != 9 {
+			t.Errorf("%s, %v", summary(r), err)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +42,16 @@ const (
 // owners, so that equal trees give equal bytes. Hard links become files of their own. A stream of more than maxBytes is a
 // *sandbox.TooLargeError. A file that shrinks meanwhile is filled up with zeros, as long as its header said.
 func Tar(w io.Writer, maxBytes int64, roots ...Root) (Left, error) {
-	p := packer{out: &limited{w: w, limit: maxBytes, left: maxBytes}}
+	return pack(w, maxBytes, false, roots)
+}
+
+// TarWithTimes is Tar with the times that files were last written at: python's compiled modules go by them.
+func TarWithTimes(w io.Writer, maxBytes int64, roots ...Root) (Left, error) {
+	return pack(w, maxBytes, true, roots)
+}
+
+func pack(w io.Writer, maxBytes int64, times bool, roots []Root) (Left, error) {
+	p := packer{out: &limited{w: w, limit: maxBytes, left: maxBytes}, times: times}
 	p.tar = tar.NewWriter(p.out)
 	for _, r := range roots {
 		if err := p.add(r); err != nil {
@@ -64,9 +74,10 @@ func Snapshot(maxBytes int64, roots ...Root) (*sandbox.Snapshot, Left, error) {
 
 // packer writes one stream.
 type packer struct {
-	out  *limited
-	tar  *tar.Writer
-	left Left
+	out   *limited
+	tar   *tar.Writer
+	left  Left
+	times bool // those of files are told
 }
 
 func (p *packer) add(r Root) (err error) {
@@ -120,6 +131,9 @@ func (p *packer) file(w *walker, h *tar.Header, e Entry) error {
 		return &sandbox.TooLargeError{Path: e.Path, Size: st.Size, Limit: p.out.limit}
 	}
 	h.Typeflag, h.Size = tar.TypeReg, st.Size
+	if p.times {
+		h.ModTime = time.Unix(st.Mtim.Unix()).Truncate(time.Second)
+	}
 	if err := p.tar.WriteHeader(h); err != nil {
 		return err
 	}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package rootfs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// homes are the trees that are in a cache.
+func homes(t *testing.T, cfg Config) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	entries, err := os.ReadDir(cfg.Cache)
+	must(t, err)
+	for _, e := range entries {
+		if e.IsDir() {
+			all[e.Name()] = true
+		}
+	}
+	return all
+}
+
+// unpackedAt unpacks a tree that was last used some time ago, and lets go of it unless it is held.
+func unpackedAt(t *testing.T, cfg Config, name string, ago time.Duration, hold bool) (home string) {
+	t.Helper()
+	made, err := Prepare(t.Context(), cfg, tarFile(t, false, file("of", name, 0o644)))
+	must(t, err)
+	t.Cleanup(func() { must(t, made.Close()) })
+	lock := filepath.Dir(made.Dir) + lockSuffix
+	if !hold {
+		must(t, made.Close())
+	}
+	then := time.Now().Add(-ago)
+	must(t, os.Chtimes(lock, then, then))
+	return filepath.Base(filepath.Dir(made.Dir))
+}
+
+// A tree that nobody uses goes when it is old, or when there is too much of such, the oldest first; one in use stays whatever its age.
+func TestUnusedTreesAreRemoved(t *testing.T) {
+	cfg := config(t)
+	roomy := cfg
+	roomy.MaxAge, roomy.MaxUnused = 1000*time.Hour, 1<<40
+	old := unpackedAt(t, roomy, "old", 100*time.Hour, false)
+	older := unpackedAt(t, roomy, "older", 200*time.Hour, true)
+	young := unpackedAt(t, roomy, "young", time.Hour, false)
+	younger := unpackedAt(t, roomy, "younger", time.Minute, false)
+	build, err := NewBuild(t.Context(), roomy, tarFile(t, false, image()...))
+	must(t, err)
+	going := filepath.Base(build.home)
+	left := filepath.Join(cfg.Cache, buildPrefix+"left")
+	must(t, os.MkdirAll(filepath.Join(left, treeName), 0o700))
+	must(t, os.WriteFile(left+lockSuffix, nil, 0o600))
+	note := filepath.Join(cfg.Cache, "note-of-long-ago.json")
+	must(t, os.WriteFile(note, nil, 0o600))
+	long := time.Now().Add(-60 * time.Hour)
+	must(t, os.Chtimes(note, long, long))
+
+	want := func(why string, names ...string) {
+		t.Helper()
+		got := homes(t, cfg)
+		for _, name := range names {
+			if !got[name] {
+				t.Errorf("%s: a tree is gone that should not be", why)
+			}
+			delete(got, name)
+		}
+		if len(got) > 0 {
+			t.Errorf("%s: left are %v", why, got)
+		}
+	}
+	want("before", old, older, young, younger, going, filepath.Base(left))
+	cfg.MaxAge, cfg.MaxUnused = 50*time.Hour, 1<<40
+	cfg.clean(time.Now())
+	want("by age", older, young, younger, going)
+	if _, err := os.Stat(note); err == nil {
+		t.Error("an old note is left")
+	}
+	cfg.MaxUnused = sizeOf(filepath.Join(cfg.Cache, young)) + 10 // one of two has room
+	cfg.clean(time.Now())
+	want("by size", older, younger, going)
+	must(t, build.Close())
+	want("closed", older, younger)
+	locks, _ := filepath.Glob(filepath.Join(cfg.Cache, "*"+lockSuffix))
+	if len(locks) != 2 {
+		t.Errorf("locks of what is gone are left: %v", locks)
+	}
+}
+
+// A tree can be had again after it was removed, also by one who had waited at its lock.
+func TestRemovedTreesAreUnpackedAgain(t *testing.T) {
+	cfg := config(t)
+	path := tarFile(t, true, image()...)
+	first, err := Prepare(t.Context(), cfg, path)
+	must(t, err)
+	must(t, first.Close())
+	for _, u := range cfg.unused() {
+		must(t, u.remove())
+		if f, err := tryLock(u.home+lockSuffix, 1); err != nil { // a new file has that name
+			t.Error(err)
+		} else {
+			must(t, f.Close())
+		}
+		must(t, u.lock.Close())
+	}
+	if got := homes(t, cfg); len(got) > 0 {
+		t.Fatalf("left: %v", got)
+	}
+	if again := prepare(t, cfg, path); again.Digest != first.Digest {
+		t.Errorf("the digest was %s and is %s", first.Digest, again.Digest)
+	}
+}
