@@ -38,7 +38,7 @@ func (s *Set) observed(act episode.Action, r Result) episode.Observation {
 	return episode.Observation{
 		CallID: act.Call.ID, Name: act.Call.Function.Name, Status: episode.ActionOK,
 		Done: r.Done, Submitted: r.Submitted, ExitCode: r.ExitCode, CPU: r.CPU,
-		OutBytes: max(r.OutBytes, int64(len(r.Text))), Truncated: r.Truncated, Tier: r.Tier, Rootfs: r.Rootfs,
+		OutBytes: max(r.OutBytes, int64(len(r.Text))), Truncated: r.Truncated, Tier: r.Tier, Rootfs: r.Rootfs, Footprint: r.Footprint,
 	}
 }
 

@@ -71,15 +71,16 @@ type Env struct {
 
 // Result is what one run gave back.
 type Result struct {
-	Text      string         // what the model sees; cut to the cap afterwards
-	Done      bool           // the episode ends here
-	Submitted *string        // the answer handed in, when Done
-	ExitCode  *int32         // of the process, where there was one
-	CPU       *time.Duration // nil = not measured
-	OutBytes  int64          // bytes produced, where the tool kept only part of them; 0 = the length of Text
-	Truncated bool           // the tool kept only part of the output
-	Tier      string         // limit tier in force; "" where none applies
-	Rootfs    string         // digest of the root file system that was declared; "" = the host's, or none applies
+	Text      string             // what the model sees; cut to the cap afterwards
+	Done      bool               // the episode ends here
+	Submitted *string            // the answer handed in, when Done
+	ExitCode  *int32             // of the process, where there was one
+	CPU       *time.Duration     // nil = not measured
+	OutBytes  int64              // bytes produced, where the tool kept only part of them; 0 = the length of Text
+	Truncated bool               // the tool kept only part of the output
+	Tier      string             // limit tier in force; "" where none applies
+	Rootfs    string             // digest of the root file system that was declared; "" = the host's, or none applies
+	Footprint *episode.Footprint // of a run in a sandbox; nil = there was none
 }
 
 // ToolError is a failure that the model can do something about: a wrong argument, a program that ended badly.

@@ -39,6 +39,7 @@ type Observation struct {
 	Truncated bool
 	Tier      string // limit tier in force; "" where none applies
 	Rootfs    string // digest of the root file system that was declared; "" = none was
+	Footprint *Footprint
 	Fault     *Fault // set for ActionPanic and ActionHarness
 	// Told is the message that tells it to the model; nil = a tool message of Text.
 	Told *Message
@@ -57,4 +58,16 @@ type ActionRecord struct {
 	Truncated bool
 	Tier      string
 	Rootfs    string
+	Footprint *Footprint
+}
+
+// Footprint is what an action in a sandbox waited for, needed and left; nil where it ran in none.
+type Footprint struct {
+	Queue time.Duration // waited for its turn, for memory and for a run token
+	Setup time.Duration // opening the sandbox and starting what the action runs in
+	// PeakMemory is in bytes; 0 = not known. Of a session it is the peak so far.
+	PeakMemory   int64
+	OOMKills     int // processes killed for memory, where the tier counts them
+	RefusedForks int // processes that there was no place for, likewise
+	LeftBehind   int // processes that were still there at its end: held until the next action, or killed with what they ran in
 }

@@ -253,7 +253,7 @@ func (e *Episode) AddObservation(o Observation) {
 	e.Messages = append(e.Messages, *told)
 	e.Actions = append(e.Actions, ActionRecord{
 		Turn: int16(len(e.Turns) - 1), CallID: o.CallID, Name: o.Name, Status: o.Status, ExitCode: o.ExitCode,
-		Wall: o.Wall, CPU: o.CPU, OutBytes: o.OutBytes, Truncated: o.Truncated, Tier: o.Tier, Rootfs: o.Rootfs,
+		Wall: o.Wall, CPU: o.CPU, OutBytes: o.OutBytes, Truncated: o.Truncated, Tier: o.Tier, Rootfs: o.Rootfs, Footprint: o.Footprint,
 	})
 	e.Timing.Action += o.Wall
 	if o.Fault != nil {

@@ -159,6 +159,19 @@ func (r *Row) setActions(acts []episode.ActionRecord, fix *repairer) {
 			ExitCode: clone(a.ExitCode), WallMS: millis(a.Wall), CPUMS: optMillis(a.CPU),
 			OutBytes: a.OutBytes, Truncated: a.Truncated, Tier: fix.some(a.Tier), Rootfs: fix.some(a.Rootfs),
 		}
+		r.Actions[i].setFootprint(a.Footprint)
+	}
+}
+
+// setFootprint leaves null what is not known.
+func (a *Action) setFootprint(f *episode.Footprint) {
+	if f == nil {
+		return
+	}
+	a.QueueMS, a.SetupMS = millis(f.Queue), millis(f.Setup)
+	a.OOMKills, a.RefusedForks, a.LeftBehind = episode.Ptr(int32(f.OOMKills)), episode.Ptr(int32(f.RefusedForks)), episode.Ptr(int32(f.LeftBehind))
+	if f.PeakMemory > 0 {
+		a.PeakMemory = episode.Ptr(f.PeakMemory)
 	}
 }
 

@@ -151,6 +151,13 @@ type Action struct {
 	Truncated bool     `parquet:"truncated" json:"truncated"`
 	Tier      *string  `parquet:"tier,optional" json:"tier"`
 	Rootfs    *string  `parquet:"rootfs,optional" json:"rootfs"`
+
+	QueueMS      *float32 `parquet:"queue_ms,optional" json:"queue_ms"`
+	SetupMS      *float32 `parquet:"setup_ms,optional" json:"setup_ms"`
+	PeakMemory   *int64   `parquet:"peak_memory,optional" json:"peak_memory"`
+	OOMKills     *int32   `parquet:"oom_kills,optional" json:"oom_kills"`
+	RefusedForks *int32   `parquet:"refused_forks,optional" json:"refused_forks"`
+	LeftBehind   *int32   `parquet:"left_behind,optional" json:"left_behind"`
 }
 
 // Reward is one component of a verdict. A nil score is "no verdict", never zero.

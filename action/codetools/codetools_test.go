@@ -34,7 +34,7 @@ type bench struct {
 	calls atomic.Int64 // makes ids
 }
 
-func newBench(t *testing.T, cfg Config, open func() (sandbox.Executor, error)) *bench {
+func newBench(t testing.TB, cfg Config, open func() (sandbox.Executor, error)) *bench {
 	t.Helper()
 	if open == nil {
 		dir := t.TempDir()

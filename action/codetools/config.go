@@ -29,6 +29,8 @@ type Config struct {
 	Keep int
 	// Modules are imported before the first python call of an episode. Default none.
 	Modules []string
+	// Once makes each python call a program of its own: of earlier calls only the files are there. It is forked off a process that has the modules.
+	Once bool
 	// MostFile is the largest file that read_file reads, bytes. Default 10 MiB.
 	MostFile int64
 	// Home is the work folder's path as programs see it, where that is the same in every sandbox: file paths may then begin with it.

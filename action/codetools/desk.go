@@ -10,6 +10,7 @@ import (
 	"tranche/action"
 	"tranche/action/sandbox"
 	"tranche/action/sandbox/session"
+	"tranche/episode"
 )
 
 // Desk is what the code tools of a run share. Its methods may be called at once.
@@ -31,8 +32,12 @@ type room struct {
 	holds    bool          // its share of the memory
 	box      sandbox.Sandbox
 	sessions map[session.Kind]*session.Session
-	touched  bool  // a call may have changed what is in the sandbox
-	unbegun  error // why the session of this call did not begin
+	zygote   *session.Zygote   // of python calls that are programs of their own; nil = there was none yet
+	going    bool              // a call goes on, so its processes may run
+	held     bool              // they are stopped until the next call
+	took     episode.Footprint // of the call's beginning
+	touched  bool              // a call may have changed what is in the sandbox
+	unbegun  error             // why the session of this call did not begin
 
 	over bool // the episode has ended, and whoever has the turn last clears it; guarded by the desk's mu
 }
@@ -92,13 +97,13 @@ func (d *Desk) Close() error {
 func (d *Desk) timeout() time.Duration { return d.cfg.Wall + d.cfg.Grace + 2*time.Second }
 
 // room returns an episode's room.
-func (d *Desk) room(episode string) *room {
+func (d *Desk) room(id string) *room {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := d.rooms[episode]
+	r := d.rooms[id]
 	if r == nil {
-		r = &room{episode: episode, turn: make(chan struct{}, 1), sessions: map[session.Kind]*session.Session{}}
-		d.rooms[episode] = r
+		r = &room{episode: id, turn: make(chan struct{}, 1), sessions: map[session.Kind]*session.Session{}}
+		d.rooms[id] = r
 	}
 	return r
 }
@@ -106,14 +111,16 @@ func (d *Desk) room(episode string) *room {
 // wait is the tools' Wait: for the episode's other calls and its share of the memory, then for what the call works in. A kind is that of the
 // session that the call needs, "" = none: it needs no run token then. Nothing that can take long is left to the call itself, whose time counts;
 // and no token is held while a sandbox waits for room, which those who have one may need tokens to give back.
-func (d *Desk) wait(ctx context.Context, episode string, kind session.Kind) (done func(), err error) {
-	r := d.room(episode)
+func (d *Desk) wait(ctx context.Context, id string, kind session.Kind) (done func(), err error) {
+	began := time.Now()
+	r := d.room(id)
 	select {
 	case r.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	err = errors.New("the episode has ended")
+	r.took = episode.Footprint{}
 	if !d.ended(r) {
 		err = d.prepare(ctx, r, kind)
 	}
@@ -121,12 +128,35 @@ func (d *Desk) wait(ctx context.Context, episode string, kind session.Kind) (don
 		d.leave(r)
 		return nil, err
 	}
+	r.took.Queue = time.Since(began) - r.took.Setup
 	return func() {
 		if kind != "" {
+			_, _ = r.hold() // Run has done so, but for one that never came to it; a sandbox that fails here fails the next call too
 			d.runs.give(1)
 		}
 		d.leave(r)
 	}, nil
+}
+
+// hold stops all that runs in the sandbox until the next call, which has a run token again, and counts what is there besides the interpreters.
+// A back end that cannot do so leaves it going.
+func (r *room) hold() (others int, err error) {
+	pauser, ok := r.box.(sandbox.Pauser)
+	if !ok || !r.going {
+		return 0, nil
+	}
+	r.going, r.held = false, true
+	return pauser.Pause(context.Background()) // bounded by the back end; a call that is cancelled must not leave anything going
+}
+
+// goOn lets what is held go on.
+func (r *room) goOn(ctx context.Context) error {
+	r.going = true
+	if !r.held {
+		return nil
+	}
+	r.held = false
+	return r.box.(sandbox.Pauser).Resume(ctx)
 }
 
 // prepare has all of a room that a call needs, and a run token where it needs one; to be called in the room's turn.
@@ -137,17 +167,31 @@ func (d *Desk) prepare(ctx context.Context, r *room, kind session.Kind) error {
 		}
 		r.holds = true
 	}
-	if err := d.openBox(ctx, r); err != nil || kind == "" {
+	err := r.timed(func() error { return d.openBox(ctx, r) })
+	if err != nil || kind == "" {
 		return err
 	}
 	if err := d.runs.take(ctx, 1); err != nil {
 		return err
 	}
-	if err := d.begin(ctx, r, kind); err != nil {
+	err = r.timed(func() error {
+		if err := r.goOn(ctx); err != nil {
+			return err
+		}
+		return d.begin(ctx, r, kind)
+	})
+	if err != nil {
+		_, _ = r.hold() // the first error says more
 		d.runs.give(1)
-		return err
 	}
-	return nil
+	return err
+}
+
+// timed counts what a step takes as set-up.
+func (r *room) timed(step func() error) error {
+	began := time.Now()
+	defer func() { r.took.Setup += time.Since(began) }()
+	return step()
 }
 
 // leave ends a room's turn.
@@ -199,21 +243,13 @@ const startPatience = 2 * time.Minute
 // an error is the executor's.
 func (d *Desk) begin(ctx context.Context, r *room, kind session.Kind) error {
 	r.unbegun = nil
-	s := r.sessions[kind]
-	if s == nil {
-		opt := session.Options{Kind: kind, Keep: d.cfg.Keep, Grace: d.cfg.Grace}
-		if kind == session.Python {
-			opt.Modules = d.cfg.Modules
-		}
-		var err error
-		if s, err = session.New(r.box, opt); err != nil {
-			return err
-		}
-		r.sessions[kind] = s
+	s, err := d.starter(r, kind)
+	if err != nil {
+		return err
 	}
 	timed, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	err := s.Start(timed)
+	err = s.Start(timed)
 	if ctx.Err() != nil || err == nil {
 		return err
 	}
@@ -232,10 +268,32 @@ func (d *Desk) begin(ctx context.Context, r *room, kind session.Kind) error {
 	return nil
 }
 
+// starter is what a call needs to have begun: a session, or the zygote that its program is forked off.
+func (d *Desk) starter(r *room, kind session.Kind) (interface{ Start(context.Context) error }, error) {
+	opt := session.Options{Kind: kind, Keep: d.cfg.Keep, Grace: d.cfg.Grace}
+	if kind == session.Python {
+		opt.Modules = d.cfg.Modules
+	}
+	if d.cfg.Once && kind == session.Python {
+		if r.zygote == nil {
+			r.zygote = session.NewZygote(r.box, opt)
+		}
+		return r.zygote, nil
+	}
+	if s := r.sessions[kind]; s != nil {
+		return s, nil
+	}
+	s, err := session.New(r.box, opt)
+	if err == nil {
+		r.sessions[kind] = s
+	}
+	return s, err
+}
+
 // end lets go of what an episode has. Every tool is told of the end; the first to be told does it.
-func (d *Desk) end(ctx context.Context, episode string) error {
+func (d *Desk) end(ctx context.Context, id string) error {
 	d.mu.Lock()
-	r := d.rooms[episode]
+	r := d.rooms[id]
 	told := r == nil || r.over
 	if !told {
 		r.over = true
@@ -260,6 +318,9 @@ func (d *Desk) clear(r *room) error {
 	for kind, s := range r.sessions {
 		errs = append(errs, s.Close())
 		delete(r.sessions, kind)
+	}
+	if r.zygote != nil {
+		errs = append(errs, r.zygote.Close())
 	}
 	if r.box != nil {
 		errs = append(errs, r.box.Close())

@@ -14,6 +14,7 @@ import (
 	"tranche/action"
 	"tranche/action/sandbox"
 	"tranche/action/sandbox/session"
+	"tranche/episode"
 )
 
 // What the tools can do besides running.
@@ -35,6 +36,10 @@ func (t *interpreter) Definition() json.RawMessage {
 	if t.kind == session.Bash {
 		return definition("bash", "Run bash code in a session that lasts for the whole task: folder, variables and functions stay. You see what it prints.",
 			"command", "What to run. There is no input to read.")
+	}
+	if t.desk.cfg.Once {
+		return definition("python", "Run a Python program. Each call is a program of its own: variables do not stay, files do. You see what it prints.",
+			"code", "The whole program. There is no input to read.")
 	}
 	return definition("python", "Run Python code in a session that lasts for the whole task: variables, functions and imports stay. You see what it prints, "+
 		"and the value of its last line where that is an expression.", "code", "The code. There is no input to read.")
@@ -76,15 +81,42 @@ func (t *interpreter) Run(ctx context.Context, args json.RawMessage, env action.
 		return action.Result{}, room.unbegun
 	}
 	room.touched = true
-	r, err := room.sessions[t.kind].Do(ctx, in.Code+in.Command, session.Limits{Wall: t.desk.cfg.Wall, CPU: t.desk.cfg.CPU})
+	r, err := t.do(ctx, room, in.Code+in.Command)
+	others, herr := room.hold()
 	var refused *session.InputError
 	if errors.As(err, &refused) {
 		return action.Result{}, action.Reject("%s", refused.Why)
 	}
-	if err != nil {
+	if err = errors.Join(err, herr); err != nil {
 		return action.Result{}, err
 	}
-	return t.told(r)
+	out, err := t.told(r)
+	out.Footprint = room.footprint(r.Usage, r.LeftBehind+others)
+	return out, err
+}
+
+// do runs one call in its session, or as a program of its own.
+func (t *interpreter) do(ctx context.Context, r *room, code string) (session.Result, error) {
+	limits := session.Limits{Wall: t.desk.cfg.Wall, CPU: t.desk.cfg.CPU}
+	if !t.once() {
+		return r.sessions[t.kind].Do(ctx, code, limits)
+	}
+	end, err := r.zygote.Run(ctx, code, nil, limits)
+	told := session.Result{Status: end.Status, Exit: end.Exit, Output: end.Stdout, Wall: end.Wall, Usage: end.Usage, LeftBehind: end.LeftBehind}
+	if end.Status == sandbox.StatusSignaled {
+		told.Why = fmt.Sprintf("the program was ended by signal %d", end.Signal)
+	}
+	return told, err
+}
+
+// once tells that each call is a program of its own.
+func (t *interpreter) once() bool { return t.desk.cfg.Once && t.kind == session.Python }
+
+// footprint is what a call waited for, needed and left.
+func (r *room) footprint(u sandbox.Usage, left int) *episode.Footprint {
+	f := r.took
+	f.PeakMemory, f.OOMKills, f.RefusedForks, f.LeftBehind = u.PeakMemory, u.OOMKills, u.RefusedForks, left
+	return &f
 }
 
 // told is a call's result as the model sees it.
@@ -120,9 +152,12 @@ func (t *interpreter) fault(r session.Result) string {
 	if r.Status == sandbox.StatusMemoryLimit || r.Usage.OOMKills > 0 {
 		words = append(words, fmt.Sprintf("a process was killed: all together used more than the %d MiB of memory there are", t.desk.cfg.share()>>20))
 	}
-	if r.Lost {
+	switch {
+	case r.Lost:
 		words = append(words, fmt.Sprintf("the %s session has ended (%s) and its state is gone; files are still there; the next call begins a new session", t.kind, r.Why))
-	} else if r.Status == sandbox.StatusWallLimit || r.Status == sandbox.StatusCPULimit {
+	case r.Why != "":
+		words = append(words, r.Why)
+	case !t.once() && (r.Status == sandbox.StatusWallLimit || r.Status == sandbox.StatusCPULimit):
 		words = append(words, "the session goes on with its state")
 	}
 	return strings.Join(words, "; ")
@@ -158,14 +193,15 @@ func (t *readFile) Run(ctx context.Context, args json.RawMessage, env action.Env
 	if err := json.Unmarshal(args, &in); err != nil {
 		return action.Result{}, fmt.Errorf("reading the arguments of read_file: %w", err)
 	}
-	f, err := t.desk.room(env.Episode).box.Get(ctx, t.desk.below(in.Path), t.desk.cfg.MostFile)
+	room := t.desk.room(env.Episode)
+	f, err := room.box.Get(ctx, t.desk.below(in.Path), t.desk.cfg.MostFile)
 	if err != nil {
 		return action.Result{}, fileFault(in.Path, err)
 	}
 	if !utf8.Valid(f.Data) || strings.IndexByte(string(f.Data), 0) >= 0 {
 		return action.Result{}, action.Reject("%q has %d bytes and is no text in UTF-8", in.Path, len(f.Data))
 	}
-	return action.Result{Text: string(f.Data), Tier: t.desk.tier(), Rootfs: t.desk.cfg.Spec.RootfsDigest}, nil
+	return t.desk.done(room, string(f.Data)), nil
 }
 
 // writeFile is the tool write_file.
@@ -195,7 +231,12 @@ func (t *writeFile) Run(ctx context.Context, args json.RawMessage, env action.En
 	if err := room.box.Put(ctx, sandbox.File{Path: t.desk.below(in.Path), Data: []byte(in.Content)}); err != nil {
 		return action.Result{}, fileFault(in.Path, err)
 	}
-	return action.Result{Text: fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path), Tier: t.desk.tier(), Rootfs: t.desk.cfg.Spec.RootfsDigest}, nil
+	return t.desk.done(room, fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path)), nil
+}
+
+// done is the result of a call that ran no program.
+func (d *Desk) done(r *room, text string) action.Result {
+	return action.Result{Text: text, Tier: d.tier(), Rootfs: d.cfg.Spec.RootfsDigest, Footprint: r.footprint(sandbox.Usage{}, 0)}
 }
 
 // below makes a path that programs would use one that is relative to the work folder.

@@ -239,9 +239,33 @@ func (p *printer) action(m storage.Message, actions []storage.Action) {
 		if a.ExitCode != nil {
 			text += fmt.Sprintf(" · exit %d", *a.ExitCode)
 		}
+		text += sandboxed(a)
 		p.line("  %s", p.paint(dim, text))
 		return
 	}
+}
+
+// sandboxed is what an action in a sandbox waited for, needed and left: what is usual is not told.
+func sandboxed(a storage.Action) string {
+	if a.SetupMS == nil {
+		return ""
+	}
+	text := ""
+	if orZero(a.QueueMS) >= 1 || *a.SetupMS >= 1 {
+		text = fmt.Sprintf(" · queue %s, set-up %s", millis(a.QueueMS), millis(a.SetupMS))
+	}
+	if a.PeakMemory != nil {
+		text += fmt.Sprintf(" · peak %.1f MiB", float64(*a.PeakMemory)/(1<<20))
+	}
+	for _, n := range []struct {
+		of   *int32
+		what string
+	}{{a.OOMKills, "killed for memory"}, {a.RefusedForks, "forks refused"}, {a.LeftBehind, "left behind"}} {
+		if orZero(n.of) > 0 {
+			text += fmt.Sprintf(" · %d %s", *n.of, n.what)
+		}
+	}
+	return text
 }
 
 // ending is what came of it: the submitted answer, the fault with its attempts, the rewards with their evidence.

@@ -25,6 +25,7 @@ type SandboxSpec struct {
 	RootfsDigest string   `json:"rootfs-digest,omitempty"`
 	Require      []string `json:"require,omitzero"` // promises that must be enforced
 	Modules      []string `json:"modules,omitzero"` // imported before the first python call
+	Python       string   `json:"python,omitempty"` // session or once; "" = session
 	CPU          Span     `json:"cpu,omitempty"`    // of one call
 	Grace        Span     `json:"grace,omitempty"`  // for an interrupted call to end
 
@@ -33,6 +34,12 @@ type SandboxSpec struct {
 
 	TrustEveryModel bool `json:"trust-every-model-with-everything-i-have,omitempty"` // plain runs nothing without it
 }
+
+// What a call of the tool python is.
+const (
+	pythonSession = "session" // a part of a session, which has what earlier calls made
+	pythonOnce    = "once"    // a program of its own, forked off a process that has the modules
+)
 
 func (s *SandboxSpec) readYAML(y *yamlFile, name string, n ast.Node) {
 	switch n.(type) {
@@ -62,6 +69,9 @@ func (s SandboxSpec) check(f *faults) {
 		if !slices.Contains(sandbox.Promises(), sandbox.Promise(name)) {
 			f.add("sandbox: require: expected some of %v, found %q", sandbox.Promises(), name)
 		}
+	}
+	if s.Python != "" && s.Python != pythonSession && s.Python != pythonOnce {
+		f.add("sandbox: python: expected %s or %s, found %q", pythonSession, pythonOnce, s.Python)
 	}
 	if s.RootfsDigest != "" && s.Rootfs == "" {
 		f.add("sandbox: rootfs-digest: has no meaning without rootfs")
@@ -102,7 +112,7 @@ const cutMarker = 64
 func (s SandboxSpec) config(set *Settings) codetools.Config {
 	cfg := codetools.Config{
 		Spec: s.spec(), Wall: set.ActionTimeout, CPU: time.Duration(s.CPU), Grace: time.Duration(s.Grace), Runs: s.MaxRuns, Memory: int64(s.MaxMemory),
-		Keep: max(int(set.MaxObservation)-cutMarker, 2), Modules: s.Modules,
+		Once: s.Python == pythonOnce, Keep: max(int(set.MaxObservation)-cutMarker, 2), Modules: s.Modules,
 	}
 	if s.backend() == backendNS {
 		cfg.Home = "/w"

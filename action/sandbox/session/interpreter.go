@@ -27,6 +27,7 @@ type interpreter struct {
 	proc sandbox.Process
 	from *bufio.Reader // what the program says on the control descriptor
 	used sandbox.Usage // before the call
+	oom  int           // kills for memory that are accounted for
 }
 
 // program is what a kind of session runs.
@@ -235,7 +236,7 @@ func (in *interpreter) charge(r *Result, u sandbox.Usage) {
 // lose kills an interpreter that did not end its call when it was told to.
 func (in *interpreter) lose(cause sandbox.Status) (Result, error) {
 	end, err := in.kill()
-	r := Result{Status: cause, Exit: -1, Output: end.Stdout, Lost: true, Why: "it did not stop and was killed"}
+	r := Result{Status: cause, Exit: -1, Output: end.Stdout, LeftBehind: end.LeftBehind, Lost: true, Why: "it did not stop and was killed"}
 	in.charge(&r, end.Usage)
 	return r, err
 }
@@ -248,7 +249,7 @@ func (in *interpreter) bury(ctx context.Context, lim Limits, began time.Time) (R
 	}
 	defer cancel()
 	end, err := in.proc.Wait(timed)
-	r := Result{Status: end.Status, Exit: end.Exit, Output: end.Stdout, Lost: true}
+	r := Result{Status: end.Status, Exit: end.Exit, Output: end.Stdout, LeftBehind: end.LeftBehind, Lost: true}
 	switch {
 	case end.Status == sandbox.StatusCanceled && ctx.Err() == nil:
 		r.Status, r.Why = sandbox.StatusWallLimit, "it did not stop and was killed"

@@ -43,14 +43,15 @@ type Limits struct {
 
 // Result is what became of one call.
 type Result struct {
-	Status sandbox.Status // nonzero for an exception and for an exit code other than 0
-	Exit   int            // exit code of the call; 1 for an exception; -1 where there is none
-	Raised string         // class of the exception that ended a python call
-	Output sandbox.Output // what was printed since the call before, stdout and stderr in order
-	Wall   time.Duration
-	Usage  sandbox.Usage // of this call; its memory is the peak so far
-	Lost   bool          // the interpreter is gone, and all of its state: the next call begins a new one
-	Why    string        // in words, where Lost
+	Status     sandbox.Status // nonzero for an exception and for an exit code other than 0
+	Exit       int            // exit code of the call; 1 for an exception; -1 where there is none
+	Raised     string         // class of the exception that ended a python call
+	Output     sandbox.Output // what was printed since the call before, stdout and stderr in order
+	Wall       time.Duration
+	Usage      sandbox.Usage // of this call; its memory is the peak so far
+	LeftBehind int           // processes that it had left and that were killed with the interpreter
+	Lost       bool          // the interpreter is gone, and all of its state: the next call begins a new one
+	Why        string        // in words, where Lost
 }
 
 // Session is one interpreter in a sandbox; while none runs, the next call begins one. One goroutine uses it at a time.

@@ -70,8 +70,18 @@ func (z *Zygote) Run(ctx context.Context, code string, stdin []byte, lim Limits)
 		return r, err
 	}
 	r := z.result(m.words, cause)
+	if r.Signal == 9 && cause == "" {
+		z.blame(&r)
+	}
 	r.Wall = time.Since(began)
 	return r, nil
+}
+
+// blame says of a run that was killed whether it was killed for memory, where the tier counts that.
+func (z *Zygote) blame(r *sandbox.Result) {
+	if now := z.live.proc.Usage().OOMKills; now > z.live.oom {
+		r.Status, r.Usage.OOMKills, z.live.oom = sandbox.StatusMemoryLimit, now-z.live.oom, now
+	}
 }
 
 // died is the end of a run that took the zygote with it: killed it, stopped it so that it does not answer, or made it say what it never says.
