@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -148,7 +149,36 @@ func (t *HTTP) Run(ctx context.Context, args json.RawMessage, env Env) (Result, 
 	if err != nil {
 		return Result{}, fmt.Errorf("read the answer of %s: %w", r.URL.Host, err)
 	}
-	return t.result(r.URL.Host, answer.StatusCode, text, whole)
+	result, err := t.result(r.URL.Host, answer.StatusCode, text, whole)
+	if wait := retryAfter(answer.Header, time.Now()); err != nil && wait > 0 {
+		err = &laterError{err, wait}
+	}
+	return result, err
+}
+
+// laterError is a failure that its service says goes away.
+type laterError struct {
+	error
+	after time.Duration
+}
+
+func (e *laterError) Unwrap() error { return e.error }
+
+// retryAfter is how long a service asks to be left alone, 0 = it does not say so: seconds, or a date, by the service's own clock where it
+// tells that.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	said := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(said, 64); err == nil && seconds > 0 && seconds < 1e6 {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	at, err := http.ParseTime(said)
+	if err != nil {
+		return 0
+	}
+	if own, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = own
+	}
+	return max(0, at.Sub(now))
 }
 
 // request puts the arguments where they go.

@@ -1,6 +1,7 @@
 package action
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -169,6 +170,62 @@ func TestHTTPConfigSaysEveryFault(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: the error shows a secret:\n%v", name, err)
+		}
+	}
+}
+
+// A service that asks to be left alone is, where the call's time allows it; where it does not the call fails at once.
+func TestRetryAfter(t *testing.T) {
+	var asked []time.Time
+	later := "0.4"
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked = append(asked, time.Now()); len(asked)%2 == 1 {
+			w.Header().Set("Retry-After", later)
+			http.Error(w, "busy", http.StatusTooManyRequests)
+			return
+		}
+		io.WriteString(w, "fine")
+	}))
+	defer web.Close()
+	tool, err := NewHTTP(HTTPConfig{Name: "get", URL: web.URL, Method: "GET"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := run(ctx, tool, json.RawMessage("{}"), Env{})
+	if err != nil || r.Text != "fine" || len(asked) != 2 || asked[1].Sub(asked[0]) < 400*time.Millisecond {
+		t.Errorf("%+v, %v, asked at %v", r, err, asked)
+	}
+	later = "3600"
+	if _, err := run(ctx, tool, json.RawMessage("{}"), Env{}); err == nil || !strings.Contains(err.Error(), "left alone for 1h0m0s") || len(asked) != 3 {
+		t.Errorf("%v, asked %d times", err, len(asked))
+	}
+}
+
+func TestRetryAfterIsRead(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		name, said, date string
+		want             time.Duration
+	}{
+		{"nothing", "", "", 0},
+		{"seconds", "2", "", 2 * time.Second},
+		{"a fraction", "0.5", "", time.Second / 2},
+		{"a date", "Fri, 02 Jan 2026 03:04:35 GMT", "", 30 * time.Second},
+		{"a date by a clock of its own", "Fri, 02 Jan 2026 03:14:35 GMT", "Fri, 02 Jan 2026 03:14:05 GMT", 30 * time.Second},
+		{"a date that is over", "Fri, 02 Jan 2026 03:04:00 GMT", "", 0},
+		{"a negative number", "-1", "", 0},
+		{"no number", "soon", "", 0},
+		{"infinity", "+Inf", "", 0},
+		{"NaN", "NaN", "", 0},
+	} {
+		h := http.Header{}
+		h.Set("Retry-After", c.said)
+		h.Set("Date", c.date)
+		if got := retryAfter(h, now); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -223,7 +223,14 @@ func run(ctx context.Context, t Tool, args json.RawMessage, env Env) (Result, er
 	if err == nil || errors.As(err, &mistake) || !repeatable(t, err) {
 		return r, err
 	}
-	pause := time.NewTimer(repeatPause)
+	wait := repeatPause
+	if later := (*laterError)(nil); errors.As(err, &later) {
+		wait = max(wait, later.after)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+			return r, fmt.Errorf("%w; it asks to be left alone for %v, which is longer than the call may take", err, later.after)
+		}
+	}
+	pause := time.NewTimer(wait)
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

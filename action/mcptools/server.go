@@ -116,11 +116,7 @@ func Open(ctx context.Context, cfg Config, tell func(format string, args ...any)
 		s.web = http.DefaultTransport.(*http.Transport).Clone()
 		s.web.MaxIdleConnsPerHost = 64
 	}
-	c, err := s.reach(ctx, &s.shared)
-	if err == nil {
-		s.listed, err = s.list(ctx, c)
-	}
-	if err != nil {
+	if err := s.begin(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -130,15 +126,32 @@ func Open(ctx context.Context, cfg Config, tell func(format string, args ...any)
 	return s, nil
 }
 
-// list asks for all tools and keeps those that are wanted.
-func (s *Server) list(ctx context.Context, c *connection) ([]*mcp.Tool, error) {
+// begin connects and lists the tools, both within StartTimeout.
+func (s *Server) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
+	c, err := s.reach(ctx, &s.shared)
+	if err == nil {
+		s.listed, err = s.list(ctx, c)
+	}
+	return err
+}
+
+// silence is what to say of a server that did not answer within StartTimeout, in the place of "deadline exceeded".
+func (s *Server) silence(ctx context.Context, asked string, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("it did not answer %s within %v (start-timeout): %w", asked, s.cfg.StartTimeout, context.DeadlineExceeded)
+	}
+	return s.secrets.Hide(err)
+}
+
+// list asks for all tools and keeps those that are wanted.
+func (s *Server) list(ctx context.Context, c *connection) ([]*mcp.Tool, error) {
 	var all []*mcp.Tool
 	var names []string
 	for t, err := range c.session.Tools(ctx, nil) {
 		if err != nil {
-			return nil, fmt.Errorf("list the tools: %w%s", s.secrets.Hide(err), c.said())
+			return nil, fmt.Errorf("list the tools: %w%s", s.silence(ctx, "with its tools", err), c.said())
 		}
 		if t == nil || len(all) >= maxTools {
 			continue
@@ -271,7 +284,7 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 		if c.cmd != nil {
 			offspring.End(c.cmd)
 		}
-		return nil, fmt.Errorf("%w%s", s.secrets.Hide(err), c.said())
+		return nil, fmt.Errorf("%w%s", s.silence(ctx, "its first request", err), c.said())
 	}
 	go func() {
 		defer close(c.ended)

@@ -476,3 +476,39 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		})
 	}
 }
+
+// A server that is deaf holds the start up for start-timeout and no longer; its name and what it wrote are told, and nothing of it is left.
+func TestDeafServerIsToldOf(t *testing.T) {
+	began := time.Now()
+	_, err := Open(t.Context(), Config{
+		Name: "deaf", StartTimeout: 300 * time.Millisecond,
+		Run: []string{"sh", "-c", `trap "" TERM HUP PIPE; echo cannot find my key >&2; while :; do sleep 1; done`},
+	}, nil)
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"MCP server deaf", "did not answer its first request within 300ms (start-timeout)", "it wrote: cannot find my key"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// One that answers the first request and then no more is too, within the same time.
+func TestServerWithoutToolsIsToldOf(t *testing.T) {
+	script := `while read line; do
+		id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+		case $line in
+		*'"tools/list"'*) ;;
+		*'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}' ;;
+		*'"id"'*) echo '{"jsonrpc":"2.0","id":'$id',"error":{"code":-32601,"message":"no such method"}}' ;;
+		esac
+	done`
+	_, err := Open(t.Context(), Config{Name: "half", StartTimeout: 3 * time.Second, Run: []string{"sh", "-c", script}}, nil)
+	if err == nil || !strings.Contains(err.Error(), "did not answer with its tools within 3s (start-timeout)") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -347,7 +347,10 @@ func (s *session) accept(old *runFile) error {
 	}
 	was := identity(&old.Settings, old.TasksDigest, modelsOf(&old.Settings))
 	is := identity(&s.set, s.tasks.SHA256, modelsOf(&s.set))
-	return refuseChanges(s.dir, changes(was, is))
+	if err := refuseChanges(s.dir, changes(was, is)); err != nil {
+		return err
+	}
+	return refuseOtherTools(s.dir, old.Settings.MCPServer, s.set.MCPServer)
 }
 
 // openStorage locks the directory; a run that is there already is compared under the lock.

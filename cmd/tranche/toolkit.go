@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 
 	"tranche/action"
 	"tranche/action/codetools"
@@ -133,12 +137,17 @@ func (k *toolkit) add(f *faults, key string, make func() (action.Tool, error)) {
 // openServers connects to all servers and names their tools.
 func (s *session) openServers(ctx context.Context, configs []mcptools.Config) error {
 	f := &faults{}
-	groups := map[string][]string{}
+	groups, found := map[string][]string{}, map[string][]string{}
+	servers, errs := make([]*mcptools.Server, len(configs)), make([]error, len(configs))
+	var all sync.WaitGroup
+	for i, cfg := range configs { // at once: one that does not answer costs its time once
+		all.Go(func() { servers[i], errs[i] = mcptools.Open(ctx, cfg, s.a.notice) })
+	}
+	all.Wait()
 	for i, cfg := range configs {
-		server, err := mcptools.Open(ctx, cfg, s.a.notice)
-		f.at(fmt.Sprintf("mcp-server[%d] (%s)", i, cfg.Name), err)
-		if err == nil {
-			s.kit.servers = append(s.kit.servers, server)
+		f.at(fmt.Sprintf("mcp-server[%d] (%s)", i, cfg.Name), errs[i])
+		if errs[i] == nil {
+			s.kit.servers = append(s.kit.servers, servers[i])
 		}
 	}
 	if err := f.err(); err != nil {
@@ -154,6 +163,7 @@ func (s *session) openServers(ctx context.Context, configs []mcptools.Config) er
 	}
 	for _, t := range tools {
 		groups[t.Server] = append(groups[t.Server], t.Name())
+		found[t.Server] = append(found[t.Server], toolFound(t))
 		known[t.Name()] = true
 		s.kit.tools = append(s.kit.tools, t.Tool)
 	}
@@ -161,10 +171,60 @@ func (s *session) openServers(ctx context.Context, configs []mcptools.Config) er
 		if known[cfg.Name] {
 			f.add("mcp-server[%d]: name: %q is also a tool's: which of them is meant in tools could not be told", i, cfg.Name)
 		}
+		s.set.MCPServer[i].ToolsFound = found[cfg.Name]
 		s.a.notice("MCP server %s: %d tools (%s)", cfg.Name, len(groups[cfg.Name]), short(joined(groups[cfg.Name]), 200))
 	}
 	s.kit.offered = expanded(s.set.Tools, groups)
 	return f.err()
+}
+
+// toolFound tells a server's tool, with all that the model is told of it, from another of the same name.
+func toolFound(t mcptools.Offered) string {
+	sum := sha256.Sum256(t.Definition())
+	return t.Name() + " " + hex.EncodeToString(sum[:8])
+}
+
+// refuseOtherTools is the error for servers that offer other tools than when the run was started: its later episodes would be others. A run of
+// before that was noted goes on.
+func refuseOtherTools(dir string, was, is []MCPServer) error {
+	f := &faults{}
+	for _, old := range was {
+		i := slices.IndexFunc(is, func(m MCPServer) bool { return m.Name == old.Name })
+		if i < 0 || len(old.ToolsFound) == 0 {
+			continue
+		}
+		if told := differentTools(old.ToolsFound, is[i].ToolsFound); told != "" {
+			f.add("%s: refused: MCP server %s has other tools than when this run was started: %s", dir, old.Name, told)
+		}
+	}
+	return withCode(codeRefused, f.err())
+}
+
+// differentTools names the tools that came, went and changed, "" where all are the same.
+func differentTools(was, is []string) string {
+	before, now := map[string]string{}, map[string]string{}
+	for into, list := range map[*map[string]string][]string{&before: was, &now: is} {
+		for _, t := range list {
+			name, digest, _ := strings.Cut(t, " ")
+			(*into)[name] = digest
+		}
+	}
+	var told []string
+	for name, digest := range before {
+		switch other, there := now[name]; {
+		case !there:
+			told = append(told, name+" is gone")
+		case other != digest:
+			told = append(told, name+" is described otherwise")
+		}
+	}
+	for name := range now {
+		if _, there := before[name]; !there {
+			told = append(told, name+" is new")
+		}
+	}
+	slices.Sort(told)
+	return joined(told)
 }
 
 // expanded puts a server's tools in the place of its name.
@@ -208,7 +268,7 @@ func identifyTools(s *Settings, id map[string]string) {
 		commands[i].Dir = ""
 	}
 	for i := range servers {
-		servers[i].Dir = ""
+		servers[i].Dir, servers[i].ToolsFound = "", nil
 	}
 	for key, v := range map[string]struct {
 		none  bool

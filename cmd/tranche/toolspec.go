@@ -82,6 +82,7 @@ type MCPServer struct {
 	Idempotent   bool     `json:"idempotent,omitempty"`
 	Timeout      Span     `json:"timeout,omitempty"`
 	StartTimeout Span     `json:"start-timeout,omitempty"`
+	ToolsFound   []string `json:"tools-found,omitzero"` // name and digest of each; the run puts in what it found, and resume refuses others
 }
 
 // What a connection to an MCP server lasts for.

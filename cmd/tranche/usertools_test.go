@@ -264,6 +264,9 @@ mcp-server:
 	if strings.Contains(string(stored), "hunter2") || !strings.Contains(string(stored), "${WEATHER_KEY}") {
 		t.Errorf("run.yaml holds the key, or not its name:\n%s", stored)
 	}
+	if !strings.Contains(string(stored), `"tools-found":["greet `) {
+		t.Errorf("run.yaml does not hold what was found:\n%s", stored)
+	}
 	s.do(codeOK, "resume", dir, "-q")
 	s.do(codeRefused, "resume", dir, "-q", "--calls", "tags")
 	if said := s.err.String(); !strings.Contains(said, "calls: was (none), now") {
@@ -313,6 +316,30 @@ func TestIdentityWithoutToolsOfOnesOwn(t *testing.T) {
 	s.CommandTool = CommandTools{{Name: "a", Run: []string{"x"}, Dir: "/two"}}
 	if elsewhere := identity(&s, "", nil); there["command-tool"] == "" || there["command-tool"] != elsewhere["command-tool"] {
 		t.Errorf("where a program lies decides: %s, %s", there["command-tool"], elsewhere["command-tool"])
+	}
+}
+
+// A server that has other tools than when the run was started would make other episodes of the rest: resume names them.
+func TestOtherToolsOfAServer(t *testing.T) {
+	was := []MCPServer{{Name: "s", ToolsFound: []string{"a 01", "b 02", "c 03"}}, {Name: "before", Run: []string{"x"}}}
+	for _, c := range []struct {
+		name string
+		is   []MCPServer
+		want string
+	}{
+		{"the same", []MCPServer{{Name: "before", ToolsFound: []string{"x 09"}}, {Name: "s", ToolsFound: []string{"c 03", "a 01", "b 02"}}}, ""},
+		{"others", []MCPServer{{Name: "s", ToolsFound: []string{"a 01", "b 07", "d 04"}}}, "MCP server s has other tools than when this run was started: b is described otherwise, c is gone, d is new"},
+	} {
+		err := refuseOtherTools("dir", was, c.is)
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || codeOf(err) != codeRefused) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	s := Settings{MCPServer: was}
+	id := identity(&s, "", nil)
+	s.MCPServer = []MCPServer{{Name: "s"}, {Name: "before", Run: []string{"x"}}}
+	if other := identity(&s, "", nil); id["mcp-server"] == "" || id["mcp-server"] != other["mcp-server"] {
+		t.Errorf("what was found is part of the identity: %s, %s", id["mcp-server"], other["mcp-server"])
 	}
 }
 
