@@ -5,6 +5,7 @@ package ns
 import (
 	"os/exec"
 	"testing"
+	"time"
 
 	"tranche/action/sandbox"
 )
@@ -53,4 +54,25 @@ func BenchmarkSlot(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Eight processes that use up 300 ms of CPU time together, where no control group counts it: how much more they got before they were stopped.
+func BenchmarkCPULimitOfManyProcesses(b *testing.B) {
+	const limit = 300 * time.Millisecond
+	e := newExecutor(b, Config{Tier: sandbox.TierRlimit})
+	var most time.Duration
+	for b.Loop() {
+		box, err := e.Open(b.Context(), sandbox.Spec{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		r := run(b, box, sandbox.Cmd{CPU: limit, Args: sh("for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait")})
+		if r.Status != sandbox.StatusCPULimit {
+			b.Fatalf("%+v", r)
+		}
+		if most = max(most, r.Usage.CPU-limit); box.Close() != nil {
+			b.Fatal("close")
+		}
+	}
+	b.ReportMetric(most.Seconds()*1e3, "most-over-ms")
 }

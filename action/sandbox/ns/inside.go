@@ -135,6 +135,7 @@ type inside struct {
 	lanes  map[string][]int // descriptors of control groups, by name
 	lane   string           // where the thread of serve is
 	unused []int            // descriptors of programs that are over; closed before the next wait but one
+	lookAt int64            // CLOCK_MONOTONIC in ns: when the CPU time of programs has to be looked at; 0 = none has a limit
 	left   int              // programs that ended and were allowed to leave processes
 	send   sync.Mutex       // guards writes to the socket
 	mu     sync.Mutex       // who reaps holds it; guards what follows
@@ -153,6 +154,9 @@ type program struct {
 	background bool
 	cpu        int64 // ns
 	peak       int64 // bytes
+	limit      int64 // ns of CPU time; 0 = none, or seen to by the host
+	before     int64 // ns, used in the slot before it began
+	over       bool  // it was killed for its CPU time
 }
 
 // serve does what the host asks for until the host is gone, and sees to the ends of programs: one thread does both, for every
@@ -191,8 +195,8 @@ func (in *inside) wait() (asked bool, ended []int, err error) {
 	for pid, p := range in.runs {
 		on, pids = append(on, unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN}), append(pids, pid)
 	}
-	linger, unused := -1, in.unused
-	if unused != nil {
+	linger, unused := in.untilLook(), in.unused
+	if unused != nil && (linger < 0 || linger > 10) {
 		linger = 10 // ms: by then the host has let go of the other ends, or the next request is here
 	}
 	n, err := unix.Poll(on, linger)
@@ -202,6 +206,7 @@ func (in *inside) wait() (asked bool, ended []int, err error) {
 	if err != nil {
 		return false, nil, fmt.Errorf("wait for requests: %w", err)
 	}
+	in.look()
 	in.unused = nil
 	for _, fd := range unused {
 		unix.Close(fd)

@@ -58,7 +58,10 @@ func (in *inside) start(req *request, fds []int) {
 		in.done(req.ID, err)
 		return
 	}
-	p := &program{id: req.ID, lane: req.Lane, background: req.Background, at: monotonic()}
+	p := &program{id: req.ID, lane: req.Lane, background: req.Background, at: monotonic(), limit: req.CPULimit}
+	if p.limit > 0 {
+		in.expect(p)
+	}
 	err = in.fork(l, p)
 	var failed *launchError
 	switch {
@@ -307,7 +310,7 @@ func (in *inside) ended(pid int) {
 
 // finish tells the host of a program's end.
 func (in *inside) finish(p *program, ws unix.WaitStatus, at int64, left int) {
-	in.reply(reply{ID: p.id, What: saidEnded, Began: p.at, At: at, Wait: uint64(ws), CPU: p.cpu, Peak: p.peak, Left: uint64(left)})
+	in.reply(reply{ID: p.id, What: saidEnded, Began: p.at, At: at, Wait: uint64(ws), CPU: p.cpu, Peak: p.peak, Left: uint64(left), Over: p.over})
 	unix.Close(p.fd)
 	in.unused = append(in.unused, p.out...)
 }

@@ -22,14 +22,14 @@ import (
 
 func TestMessagesComeThrough(t *testing.T) {
 	want := request{
-		ID: 1 << 40, Op: opSetup, Target: 3, Args: []string{"a", "", "\xff\x00"}, Env: []string{"K=V"}, Dir: "d", CPUSeconds: 2, Stdin: true, Control: true, Background: true, Lane: "slot-0",
+		ID: 1 << 40, Op: opSetup, Target: 3, Args: []string{"a", "", "\xff\x00"}, Env: []string{"K=V"}, Dir: "d", CPUSeconds: 2, CPULimit: 3e8, Stdin: true, Control: true, Background: true, Lane: "slot-0",
 		LaneFDs: 3, Path: "p", Limit: -1, Setup: setup{Rootfs: "/r", RootfsTree: true, RootfsWritable: true, Net: true, Memory: 1, Pids: 2, Processes: 3, Disk: 4, FileSize: 5, OpenFiles: 6, IntoCgroup: true, OwnIdentity: true},
 	}
 	var got request
 	if err := decode(encode(&want), &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
-	back := reply{ID: 1, What: 2, Errno: 3, Text: "t", At: -4, Wait: 5, CPU: 6, Peak: 7, Left: 8, Fault: 9, Path: "p", Size: 10, Limit: 11, Mode: 12}
+	back := reply{ID: 1, What: 2, Errno: 3, Text: "t", At: -4, Wait: 5, CPU: 6, Peak: 7, Left: 8, Over: true, Fault: 9, Path: "p", Size: 10, Limit: 11, Mode: 12}
 	var gotBack reply
 	if err := decode(encode(&back), &gotBack); err != nil || gotBack != back {
 		t.Errorf("%+v, %v", gotBack, err)

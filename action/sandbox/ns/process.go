@@ -80,8 +80,13 @@ func (b *box) start(cmd sandbox.Cmd) (*process, error) {
 	defer closeAll(fds)
 	if err == nil {
 		p.id, p.replies = p.slot.expect()
+		var inside time.Duration // of its CPU time, where nothing but the init can count it
+		if p.slot.group == nil {
+			inside = cmd.CPU
+		}
 		err = p.slot.post(&request{
-			ID: p.id, Op: opStart, Args: cmd.Args, Env: sandbox.Environment(workDir, tmpDir, cmd.Env), Dir: cmd.Dir, CPUSeconds: uint64((cmd.CPU + time.Second - 1) / time.Second),
+			CPULimit: int64(inside),
+			ID:       p.id, Op: opStart, Args: cmd.Args, Env: sandbox.Environment(workDir, tmpDir, cmd.Env), Dir: cmd.Dir, CPUSeconds: uint64((cmd.CPU + time.Second - 1) / time.Second),
 			Stdin: len(cmd.Stdin) > 0, Control: cmd.Control, Background: cmd.Background, Lane: lane, LaneFDs: uint64(len(laneFDs)),
 		}, append(fds, laneFDs...)...)
 	}
@@ -236,7 +241,7 @@ func (p *process) watch() {
 		wall    = time.NewTimer(cmp.Or(limit, forever))
 		cpu     = time.NewTimer(forever)
 	)
-	if p.cmd.CPU > 0 {
+	if p.cmd.CPU > 0 && p.slot.group != nil { // else the init sees to it
 		cpu.Reset(nextLook(p.cmd.CPU))
 	}
 	defer silence.Stop()
@@ -359,6 +364,9 @@ func (p *process) heard(r reply) bool {
 		p.wall = time.Duration(r.At - p.started.Load())
 		p.left = int(r.Left)
 		p.facts.wait = unix.WaitStatus(r.Wait)
+		if r.Over {
+			p.facts.stop(sandbox.StatusCPULimit)
+		}
 		p.usage = sandbox.Usage{CPU: time.Duration(r.CPU), PeakMemory: r.Peak}
 	default:
 		p.err = r.err()

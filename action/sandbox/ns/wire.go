@@ -150,6 +150,7 @@ type request struct {
 	Args, Env  []string
 	Dir        string
 	CPUSeconds uint64 // RLIMIT_CPU; 0 = none
+	CPULimit   int64  // ns, of the program and all it started, for the init to see to where no control group counts it; 0 = none
 	Stdin      bool   // a descriptor of it comes along; else it is empty
 	Control    bool
 	Background bool
@@ -170,6 +171,7 @@ func (r *request) fields(c *codec) {
 	c.list(&r.Env)
 	c.str(&r.Dir)
 	c.num(&r.CPUSeconds)
+	c.i64(&r.CPULimit)
 	c.flag(&r.Stdin)
 	c.flag(&r.Control)
 	c.flag(&r.Background)
@@ -232,6 +234,7 @@ type reply struct {
 	CPU   int64  // ns, of the program and all that was reaped meanwhile
 	Peak  int64  // bytes, of the largest process
 	Left  uint64 // processes that were killed at its end
+	Over  bool   // it was killed for its CPU time
 	Fault uint64
 	Path  string
 	Size  int64
@@ -259,6 +262,7 @@ func (r *reply) fields(c *codec) {
 	c.i64(&r.CPU)
 	c.i64(&r.Peak)
 	c.num(&r.Left)
+	c.flag(&r.Over)
 	c.num(&r.Fault)
 	c.str(&r.Path)
 	c.i64(&r.Size)
