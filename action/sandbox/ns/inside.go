@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -61,6 +62,7 @@ func Init() {
 	onFirstThread(func() {
 		must("close what the host has open", closeInherited())
 		hide()
+		debug.FreeOSMemory()
 		in := &inside{files: make(chan func()), mounts: make(chan func()), lanes: map[string][]int{}, runs: map[int]*program{}}
 		onOtherThread(func() {
 			if err := in.serve(); err != nil {
