@@ -79,7 +79,7 @@ func TestPlainRunsAreMarked(t *testing.T) {
 	file := write(t, "run.yaml", "tools: [bash]\nsandbox:\n  backend: plain\n  trust-every-model-with-everything-i-have: true\n")
 	s := newShell(t)
 	dir := newRunDir(t)
-	s.do(codeOK, "run", taskFile(t, 1, ""), "-c", file, "--endpoint", coding(t, "bash", "command", "x=hi", "echo $x", "exit 3").URL(), "--reward", "none", "-o", dir)
+	s.do(codeOK, "run", taskFile(t, 1, ""), "-c", file, "--endpoint", coding(t, "bash", "command", "x=hi", "echo $x", "sleep 60 & exit 3").URL(), "--reward", "none", "-o", dir)
 	if !strings.Contains(s.err.String(), "without any isolation") {
 		t.Errorf("there was no warning:\n%s", s.err.String())
 	}
@@ -90,6 +90,13 @@ func TestPlainRunsAreMarked(t *testing.T) {
 	}
 	if want := "[ok 0 none ok 0 none error 3 none]"; fmt.Sprint(got) != want {
 		t.Errorf("actions %v, want %s", got, want)
+	}
+	if a := row.Actions[2]; a.QueueMS == nil || a.SetupMS == nil || a.OOMKills == nil || a.RefusedForks == nil || a.LeftBehind == nil || *a.LeftBehind != 1 {
+		t.Errorf("what the last one needed and left: %+v", a)
+	}
+	s.do(codeOK, "view", dir, "-n", "1")
+	if shown := s.out.String(); !strings.Contains(shown, "exit 3") || !strings.Contains(shown, " · 1 left behind") || !strings.Contains(shown, ", set-up ") {
+		t.Errorf("it is not shown:\n%s", shown)
 	}
 }
 
@@ -104,6 +111,9 @@ func TestSandboxSettingsAreChecked(t *testing.T) {
 		{"unknown back end", "sandbox: {backend: docker}", []string{`sandbox: backend: expected ns or plain, found "docker"`}},
 		{"unknown key", "sandbox:\n  memroy: 1GiB", []string{`run.yaml:2:3: sandbox: unknown key "memroy"; did you mean "memory"?`}},
 		{"no map", "sandbox: ns", []string{"run.yaml:1:10: sandbox: expected a map {backend, memory, pids, …}, found the text \"ns\""}},
+		{"less memory than a program needs", "sandbox: {memory: 1KiB, disk: 1, file-size: 2000000TiB}", []string{"sandbox: memory: expected 1MiB to ", "sandbox: disk: expected 4KiB to ", "sandbox: file-size: expected 1 to "}},
+		{"another python", "sandbox: {python: always}", []string{`sandbox: python: expected session or once, found "always"`}},
+		{"a digest that is none", "sandbox: {rootfs: x, rootfs-digest: abc}", []string{`sandbox: rootfs-digest: expected sha256: and 64 hex digits, found "abc"`}},
 		{"bad size", "sandbox: {memory: lots}", []string{"run.yaml:1:19: sandbox: memory: "}},
 		{"promise", "sandbox: {require: [memroy]}", []string{"sandbox: require: expected some of [memory pids", `found "memroy"`}},
 		{"several", "sandbox: {pids: -1, max-runs: -1, max-memory: 1MiB}", []string{"sandbox: pids: expected 1 to", "sandbox: max-runs: expected", "sandbox: max-memory: expected at least the 512MiB of one sandbox, found 1MiB"}},
