@@ -1,8 +1,12 @@
 package storage
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/parquet-go/parquet-go"
 
 	"tranche/episode"
 )
@@ -23,6 +27,44 @@ func TestFootprintOfAnAction(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if a := r.Actions[2]; a.QueueMS != nil || a.SetupMS != nil || a.PeakMemory != nil || a.OOMKills != nil || a.RefusedForks != nil || a.LeftBehind != nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+// earlierAction is an action as files of before the columns have it.
+type earlierAction struct {
+	Turn      int16   `parquet:"turn"`
+	Name      *string `parquet:"name,optional"`
+	OutBytes  int64   `parquet:"out_bytes"`
+	Truncated bool    `parquet:"truncated"`
+	Rootfs    *string `parquet:"rootfs,optional"`
+}
+
+// Files of before the columns are read: what they did not have is null, what they had is as it was.
+func TestActionsOfBeforeTheFootprint(t *testing.T) {
+	type earlierRow struct {
+		EpisodeID string          `parquet:"episode_id"`
+		Actions   []earlierAction `parquet:"actions,optional,list"`
+	}
+	path := filepath.Join(t.TempDir(), "old.parquet")
+	if err := parquet.WriteFile(path, []earlierRow{{"a", []earlierAction{{1, episode.Ptr("bash"), 9, true, episode.Ptr("abc")}}}, {"b", nil}}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	pf, err := openParquet(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []Row
+	if err := eachRow(pf, func(r *Row) error { rows = append(rows, *r); return nil }); err != nil || len(rows) != 2 || len(rows[0].Actions) != 1 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	a := rows[0].Actions[0]
+	if *a.Name != "bash" || a.OutBytes != 9 || !a.Truncated || *a.Rootfs != "abc" || a.QueueMS != nil || a.PeakMemory != nil || a.LeftBehind != nil {
 		t.Errorf("%+v", a)
 	}
 }

@@ -76,3 +76,27 @@ func BenchmarkCPULimitOfManyProcesses(b *testing.B) {
 	}
 	b.ReportMetric(most.Seconds()*1e3, "most-over-ms")
 }
+
+// What a call of an episode costs more because its sandbox stands still between calls: with a program and three loops in it.
+func BenchmarkPauseAndResume(b *testing.B) {
+	box := open(b, newExecutor(b, Config{}), sandbox.Spec{})
+	p, err := box.Start(b.Context(), sandbox.Cmd{Args: sh("for i in 1 2 3; do (while :; do :; done) & done; wait"), Background: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pauser := box.(sandbox.Pauser)
+	for b.Loop() {
+		if _, err := pauser.Pause(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if err := pauser.Resume(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := box.Reset(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := p.Wait(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -77,7 +77,10 @@ func look(pid int) (r relative, alive bool) {
 
 // stopAll stops all processes below one. It looks again until it finds none that runs: each may have started others meanwhile.
 func stopAll(below int) (all []relative) {
-	for range 100 {
+	for round := range 100 {
+		if round > 1 { // most have stopped when they are looked at again
+			time.Sleep(time.Millisecond)
+		}
 		all = descendants(below)
 		going := 0
 		for _, r := range all {
@@ -89,7 +92,6 @@ func stopAll(below int) (all []relative) {
 		if going == 0 {
 			break
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return all
 }
