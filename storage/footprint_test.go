@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -50,18 +49,9 @@ func TestActionsOfBeforeTheFootprint(t *testing.T) {
 	if err := parquet.WriteFile(path, []earlierRow{{"a", []earlierAction{{1, episode.Ptr("bash"), 9, true, episode.Ptr("abc")}}}, {"b", nil}}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	pf, err := openParquet(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows []Row
-	if err := eachRow(pf, func(r *Row) error { rows = append(rows, *r); return nil }); err != nil || len(rows) != 2 || len(rows[0].Actions) != 1 {
-		t.Fatalf("%+v, %v", rows, err)
+	rows := partRows(t, path)
+	if len(rows) != 2 || len(rows[0].Actions) != 1 {
+		t.Fatalf("%+v", rows)
 	}
 	a := rows[0].Actions[0]
 	if *a.Name != "bash" || a.OutBytes != 9 || !a.Truncated || *a.Rootfs != "abc" || a.QueueMS != nil || a.PeakMemory != nil || a.LeftBehind != nil {
