@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,9 +18,59 @@ type sandboxCmd struct {
 
 // Names of back ends.
 const (
-	backendNS    = "ns"
-	backendPlain = "plain"
+	backendNS       = "ns"
+	backendLandlock = "landlock"
+	backendBwrap    = "bwrap"
+	backendDocker   = "docker"
+	backendHTTP     = "http"
+	backendPlain    = "plain"
 )
+
+// backendOptions are the back ends there are, each with the options that it takes.
+func backendOptions() map[string][]string {
+	return map[string][]string{
+		backendNS: {}, backendLandlock: {"dir"}, backendBwrap: {"program"}, backendPlain: {},
+		backendDocker: {"socket", "image", "runtime", "dir"}, backendHTTP: {"url", "dialect", "key-env", "patience"},
+	}
+}
+
+// checkBackendOptions reports an unknown back end, and options that it does not take.
+func checkBackendOptions(name string, options map[string]string) []error {
+	known, ok := backendOptions()[name]
+	if !ok {
+		return []error{fmt.Errorf("backend: expected one of %s, found %q", joined(slices.Sorted(maps.Keys(backendOptions()))), name)}
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if slices.Contains(known, key) {
+			continue
+		}
+		takes := "takes none"
+		if len(known) > 0 {
+			takes = "takes " + joined(known)
+		}
+		errs = append(errs, fmt.Errorf("options: the back end %s %s, found %q%s", name, takes, key, didYouMean(key, known)))
+	}
+	return errs
+}
+
+// optionFlags are --option flags, KEY=VALUE each.
+type optionFlags []string
+
+// read returns the options, and what is wrong with them for a back end.
+func (o optionFlags) read(backend string) (map[string]string, error) {
+	options := map[string]string{}
+	var errs []error
+	for _, text := range o {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			errs = append(errs, fmt.Errorf("--option %q: expected KEY=VALUE", text))
+			continue
+		}
+		options[key] = value
+	}
+	return options, errors.Join(append(errs, checkBackendOptions(backend, options)...)...)
+}
 
 func (c *sandboxCmd) do(ctx context.Context, a *app, verb string) error {
 	if verb == "check" {

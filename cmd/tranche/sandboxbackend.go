@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/bwrap"
+	"tranche/action/sandbox/landlock"
 	"tranche/action/sandbox/ns"
 	trusting "tranche/action/sandbox/plain" // plain is a function here
 )
@@ -14,13 +16,18 @@ import (
 func sandboxInit() {
 	ns.Init()
 	trusting.Init()
+	landlock.Init()
 }
 
-// openExecutor makes a back end by its name.
-func openExecutor(name string) (sandbox.Executor, error) {
+// openExecutor makes a back end by its name, with options that checkBackendOptions has passed.
+func openExecutor(name string, options map[string]string) (sandbox.Executor, error) {
 	switch name {
 	case backendNS:
 		return ns.New(ns.Config{})
+	case backendLandlock:
+		return landlock.New(landlock.Config{Dir: options["dir"]})
+	case backendBwrap:
+		return bwrap.New(bwrap.Config{Program: options["program"]})
 	case backendPlain:
 		return trusting.New(trusting.Config{})
 	}

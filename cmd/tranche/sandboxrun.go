@@ -42,7 +42,8 @@ type sandboxRunCmd struct {
 	File    []string      `sep:"none" placeholder:"FILE" help:"File to copy into its work folder, under the same name; may be given more than once."`
 	Rootfs  string        `placeholder:"DIR" help:"Folder to show read-only as /. Default: the host's /usr."`
 	Require []string      `placeholder:"PROMISE" help:"Promises that must be enforced, as memory,pids; without them it is not run. Default: none."`
-	Backend string        `enum:"ns,plain" default:"ns" help:"Back end: ns, or plain, which isolates nothing. Default: ${default}."`
+	Backend string        `enum:"ns,landlock,bwrap,docker,http,plain" default:"ns" help:"Back end: ns, landlock, bwrap, docker, http, or plain, which isolates nothing. Default: ${default}."`
+	Option  []string      `sep:"none" placeholder:"KEY=VALUE" help:"Option of the back end, as image=python:3.12 of docker; may be given more than once. docs/sandbox.md has them. Default: none."`
 
 	TrustThisProgram bool `name:"trust-this-program-with-everything-i-have" help:"Needed for --backend plain: the program can read, change and send whatever you can."`
 }
@@ -120,7 +121,8 @@ func (c *sandboxRunCmd) read() (sandbox.Spec, sandbox.Cmd, error) {
 		}
 	}
 	require, err := required(c.Require)
-	errs = append(errs, err)
+	_, wrong := optionFlags(c.Option).read(c.Backend)
+	errs = append(errs, err, wrong)
 	if c.Backend == backendPlain && !c.TrustThisProgram {
 		errs = append(errs, errors.New("--backend plain isolates nothing: it needs --trust-this-program-with-everything-i-have"))
 	}
@@ -243,7 +245,11 @@ func wallOf(cmd sandbox.Cmd) time.Duration {
 // run plays the program in a sandbox of its own, of which nothing is left when it returns. giveUp is called when its wall time is long over:
 // the end of a program waits for its output.
 func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File, giveUp func()) (r sandbox.Result, err error) {
-	executor, err := openExecutor(c.Backend)
+	options, err := optionFlags(c.Option).read(c.Backend)
+	if err != nil {
+		return r, err
+	}
+	executor, err := openExecutor(c.Backend, options)
 	if err != nil {
 		return r, err
 	}

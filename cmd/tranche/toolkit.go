@@ -52,7 +52,7 @@ func (s *session) openTools(ctx context.Context) error {
 func (s *session) addCodeTools() (err error) {
 	spec := s.set.Sandbox
 	open := func() (sandbox.Executor, error) { // at the first need, once
-		x, err := openExecutor(spec.backend())
+		x, err := openExecutor(spec.backend(), spec.Options)
 		if err == nil && spec.backend() == backendPlain {
 			s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
 		} else if err == nil {

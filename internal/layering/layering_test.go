@@ -30,9 +30,13 @@ var mayImport = map[string][]string{
 	"action/sandbox":                     {"episode"},
 	"action/sandbox/tree":                {"action/sandbox"},
 	"action/sandbox/output":              {"action/sandbox"},
-	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/seccomp":             {},
+	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/tree"},
+	"action/sandbox/bwrap":               {"action/sandbox", "action/sandbox/ns", "action/sandbox/seccomp"},
 	"action/sandbox/rootfs":              {"action/sandbox", "action/sandbox/tree"},
-	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/keeper":              {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/keeper"},
+	"action/sandbox/landlock":            {"action/sandbox", "action/sandbox/keeper", "action/sandbox/seccomp"},
 	"action/sandbox/session":             {"action/sandbox"},
 	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/ns"}, // it tests over back ends
 	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
@@ -74,7 +78,7 @@ var owners = map[string][]string{
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
 	"gonum.org/v1/plot":                        {"bench"},
-	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/plain", "action/sandbox/ns", "action/sandbox/sandboxtest"},
+	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/keeper", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/ns", "action/sandbox/sandboxtest"},
 }
 
 // testOnly are modules that tests anywhere may use and shipped code may not.

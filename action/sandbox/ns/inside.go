@@ -14,13 +14,15 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox/seccomp"
 )
 
 // initName is the name under which our own binary is started to be the init of a slot.
 const initName = "tranche: init of a sandbox"
 
 // socketFD is the init's end of the socket.
-const socketFD = 3
+const socketFD = socketNumber
 
 // closeInherited closes what the host holds open without close-on-exec; what has that mark was opened since, by this process: Go's runtime
 // may have begun to poll before main. It asks the kernel itself, for package os would begin to poll.
@@ -53,7 +55,7 @@ func closeInherited() error {
 // Init must be the first thing that main does, and TestMain in tests that use the back end. It returns at once, unless this process
 // was started to be the init of a slot: then it never returns.
 func Init() {
-	if len(os.Args) != 1 || os.Args[0] != initName || os.Getpid() != 1 {
+	if n := len(os.Args); n == 0 || n > 2 || os.Args[n-1] != initName || os.Getpid() != 1 { // the name is second where another program starts us
 		return
 	}
 	onFirstThread(func() {
@@ -349,6 +351,9 @@ func (in *inside) handle(req *request, fds []int) {
 
 // prepare makes this process what the slot is to be.
 func (in *inside) prepare(s setup, fds []int) error {
+	if s.Launched {
+		return in.prepareLaunched(s)
+	}
 	in.setup = s
 	tree := -1
 	if s.RootfsTree {
@@ -373,7 +378,7 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
-	in.filter = filter(refusals{systemV: r.shmStays || s.Memory > 0, memoryFiles: s.Memory > 0})
+	in.filter = seccomp.Filter(seccomp.Refusals{SystemV: r.shmStays || s.Memory > 0, MemoryFiles: s.Memory > 0})
 	in.startThreads()
 	if !s.OwnIdentity {
 		in.setup.Processes += threads()
@@ -381,10 +386,10 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := skipPids(r.lastPid); err != nil || s.IntoCgroup {
 		return err
 	}
-	return confineThread(in.filter)
+	return seccomp.ConfineThread(in.filter)
 }
 
-// startThreads starts the threads that the init will ever need, so that all of them have low ids (filterLowestPid).
+// startThreads starts the threads that the init will ever need, so that all of them have low ids (seccomp.LowestPid).
 func (in *inside) startThreads() {
 	ready := make(chan struct{})
 	begin := func(f func()) {
@@ -463,12 +468,12 @@ func (in *inside) asRoot() {
 }
 
 // guest is the id of programs in a slot.
-const guest = 1000
+const guest = Guest
 
-// skipPids lets programs get process ids from filterLowestPid on.
+// skipPids lets programs get process ids from seccomp.LowestPid on.
 func skipPids(last *os.File) error {
 	defer last.Close()
-	if _, err := fmt.Fprint(last, filterLowestPid-1); err != nil {
+	if _, err := fmt.Fprint(last, seccomp.LowestPid-1); err != nil {
 		return fmt.Errorf("set the next process id: %w", err)
 	}
 	return nil

@@ -101,14 +101,21 @@ func (in *inside) wipe() error {
 	if dirty == nil {
 		return nil
 	}
-	done := make(chan error)
-	in.mounts <- func() { done <- renew(dirty) }
-	if err := <-done; err != nil {
+	if err := in.renew(dirty); err != nil {
 		return err
 	}
 	in.work.Close()
 	in.tmp.Close()
 	return in.openFolders()
+}
+
+func (in *inside) renew(dirty []volatile) error {
+	if in.setup.Launched {
+		return renewLaunched(dirty)
+	}
+	done := make(chan error)
+	in.mounts <- func() { done <- renew(dirty) }
+	return <-done
 }
 
 func renew(dirty []volatile) error {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/seccomp"
 )
 
 // monotonic is the clock that host and slots share, in ns.
@@ -112,7 +113,7 @@ func closeFDs(fds []int) {
 func (in *inside) launch(req *request, fds []int) (*launch, error) {
 	l := &launch{fdsLen: uintptr(len(fds)), guest: guest, into: in.setup.IntoCgroup}
 	if l.into {
-		l.filter = prog(in.filter)
+		l.filter = seccomp.Prog(in.filter)
 	}
 	for i, fd := range fds {
 		if fd <= highestFD {
@@ -512,6 +513,11 @@ func (in *inside) reset() error {
 	in.endAll()
 	if err := removeObjects(); err != nil {
 		return err
+	}
+	if in.setup.Launched && !in.setup.Net {
+		if err := portsFree(); err != nil {
+			return err
+		}
 	}
 	return in.wipe()
 }

@@ -15,7 +15,7 @@ import (
 // probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot, until one works or has no answer in time. That the slot
 // could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
 func (e *Executor) probe() {
-	e.can = sandbox.Capabilities{Backend: backend, Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
+	e.can = sandbox.Capabilities{Backend: e.config.backend(), Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
 	if os.Geteuid() == 0 {
 		ids, err := identities(e.config)
 		if err != nil {
@@ -119,7 +119,7 @@ func (e *Executor) nothing(err error) {
 	if late(err) {
 		verdict = "could not be tried on this host, which is busy; try again"
 	}
-	e.broken = fmt.Errorf("sandbox %s %s: %w", backend, verdict, err)
+	e.broken = fmt.Errorf("sandbox %s %s: %w", e.can.Backend, verdict, err)
 	for _, p := range promises() {
 		e.can.Promises[p], e.can.Why[p] = sandbox.Absent, oneLine(err)
 	}
@@ -144,6 +144,10 @@ func (e *Executor) promise(tried []error) {
 	help := "; run as root, or in a group that is delegated: systemd-run --user --scope -p Delegate=yes"
 	e.can.Promises[sandbox.PromiseMemory] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together, and files in memory (memfd_create, System V) are refused: " + why + help
+	if e.config.Launch != nil {
+		e.can.Promises[sandbox.PromiseFiles] = sandbox.BestEffort
+		e.can.Why[sandbox.PromiseFiles] = "the disk is bounded in bytes, not in files, and nothing counts the memory that those take: " + why + help
+	}
 	e.can.Promises[sandbox.PromiseCPU] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseCPU] = "the time of children that nobody waits for is seen only while they run: " + why + help
 }

@@ -161,7 +161,7 @@ func initEnv() []string {
 }
 
 // startInit starts the process and returns our end of its socket.
-func (s *slot) startInit(st *starter, program string, id identity, net bool) error {
+func (s *slot) startInit(st *starter, l *Launch, program string, id identity, spec sandbox.Spec) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("make a socket: %w", err)
@@ -184,7 +184,15 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 		return err
 	}
 	defer null.Close()
-	attributes := id.attributes(net)
+	std := []*os.File{null, null, s.said, theirs}
+	if l != nil {
+		if err := s.startLaunched(st, l, program, id, spec, std); err != nil {
+			return err
+		}
+		go s.listen()
+		return nil
+	}
+	attributes := id.attributes(spec.Net)
 	if s.group != nil {
 		home, err := s.group.home()
 		if err != nil {
@@ -198,7 +206,7 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 	err = errClosed
 	st.do(func() {
 		s.process, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{
-			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: attributes,
+			Dir: "/", Env: initEnv(), Files: std, Sys: attributes,
 		})
 	})
 	if err != nil {

@@ -88,7 +88,7 @@ func attacks(late time.Duration) []attack {
 		{name: "case SB-o1", shape: func(c *sandbox.Cmd) { shell("sleep 300 & echo hi; sleep 300")(c); c.Wall = time.Second },
 			claims: list(status(sandbox.StatusWallLimit), printed("hi\n"), lasted(time.Second), within(patience/2))},
 		{name: "asleep past the time", program: "sleep", shape: wall(short), claims: list(status(sandbox.StatusWallLimit), lasted(short), within(patience/2))},
-		{name: "stop itself and all", needs: need(sandbox.PromiseSyscalls), program: "stop", claims: list(status(sandbox.StatusOK), printed("refused=EPERM\n"))},
+		{name: "stop itself and all", needs: need(sandbox.PromiseSyscalls, files), program: "stop", claims: list(status(sandbox.StatusOK), printed("refused=EPERM\n"))},
 
 		{name: "CPU time of 8 children", needs: need(cpu), program: "burn_in_children", shape: cpuOf(short), claims: list(status(sandbox.StatusCPULimit), burnt(short, late))},
 		{name: "CPU time of children in turn", needs: need(cpu), program: "burn_in_turn", shape: cpuOf(short), claims: list(status(sandbox.StatusCPULimit), burnt(short, late))},

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/landlock"
 	"tranche/action/sandbox/ns"
 	"tranche/action/sandbox/plain"
 )
@@ -27,6 +28,7 @@ const victimVariable = "SANDBOXTEST_VICTIM"
 func TestMain(m *testing.M) {
 	ns.Init()
 	plain.Init()
+	landlock.Init()
 	if os.Getenv(victimVariable) != "" {
 		victim()
 		return
@@ -41,20 +43,25 @@ func nsOf(tier sandbox.Tier) func() (sandbox.Executor, error) {
 
 // The whole table with the best tier that there is, and what a tier decides on with each other, which -short leaves out.
 func TestNS(t *testing.T) {
+	eachTier(t, nsOf, Except{})
+}
+
+// eachTier plays the whole table with the best tier that a back end has here, and what a tier decides on with each other.
+func eachTier(t *testing.T, open func(sandbox.Tier) func() (sandbox.Executor, error), except Except) {
 	do, played := Run, 0
 	for _, tier := range []sandbox.Tier{sandbox.TierCgroup2, sandbox.TierCgroup1, sandbox.TierRlimit} {
 		t.Run(string(tier), func(t *testing.T) {
 			if played > 0 && testing.Short() {
 				t.Skip("the best tier was played; left out by -short")
 			}
-			executor, err := ns.New(ns.Config{Tier: tier})
+			executor, err := open(tier)()
 			if err != nil {
 				t.Skipf("this machine has no tier %s: %v", tier, err)
 			}
 			if err := executor.Close(); err != nil {
 				t.Fatal(err)
 			}
-			do(t, nsOf(tier))
+			do(t, open(tier), except)
 			do = RunLimits
 			played++
 		})
@@ -117,7 +124,7 @@ func asNobody(t *testing.T, test string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	report := t.Log
-	if played := strings.Contains(string(out), "--- PASS: TestNS/"); err != nil || !played { // TestNS itself passes where all is skipped
+	if played := strings.Contains(string(out), "--- PASS: "+strings.Trim(test, "^$")+"/"); err != nil || !played { // the test itself passes where all is skipped
 		report = t.Error
 	}
 	report(fmt.Sprintf("as nobody: %v\n%s", err, unindented(string(out))))

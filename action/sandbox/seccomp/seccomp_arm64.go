@@ -1,6 +1,6 @@
 //go:build linux
 
-package ns
+package seccomp
 
 import "golang.org/x/sys/unix"
 

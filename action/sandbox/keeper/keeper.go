@@ -1,6 +1,6 @@
 //go:build linux
 
-package plain
+package keeper
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ import (
 )
 
 // keeperName is the first argument of a process that is a keeper.
-const keeperName = "tranche-plain-keeper"
+const keeperName = "tranche-keeper"
 
 // The keeper's descriptors. 0, 1 and 2 are the program's, as is ControlFD where it asked for one.
 const linkFD = sandbox.ControlFD + 1
@@ -31,6 +31,8 @@ type order struct {
 	OpenFiles  int
 	Control    bool
 	Background bool
+	Last       string // the name of the step that confines the program and becomes it; "" = it is started as it is
+	Confine    []byte // what that step is told
 }
 
 // command is what it may be told later.
@@ -66,6 +68,7 @@ func Init() {
 	ignored := make(chan os.Signal, 8) // caught, not ignored: what is ignored, the program would inherit
 	signal.Notify(ignored, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGXCPU, unix.SIGPIPE)
 	_ = unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // programs of the same user are kept from its memory and descriptors; an error leaves it to their confinement
 	k := keeper{link: os.NewFile(linkFD, "link")}
 	k.say = json.NewEncoder(k.link)
 	k.run()
@@ -126,20 +129,8 @@ func (k *keeper) start() report {
 			return failed(err)
 		}
 	}
-	path, err := exec.LookPath(k.Args[0])
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return report{Kind: "absent", Why: err.Error()}
-	}
-	files := []uintptr{0, 1, 2}
-	if k.Control {
-		files = append(files, sandbox.ControlFD)
-	}
-	k.pid, err = syscall.ForkExec(path, k.Args, &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
-	if isAbsent(err) {
-		return report{Kind: "absent", Why: err.Error()}
-	}
-	if err != nil {
-		return failed(err)
+	if r := k.begin(); r.Kind != "started" {
+		return r
 	}
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	for fd := range linkFD { // the program's ends are the program's alone
@@ -149,6 +140,30 @@ func (k *keeper) start() report {
 	}
 	if err != nil {
 		return failed(err)
+	}
+	return report{Kind: "started"}
+}
+
+// begin starts the program, or the step that becomes it.
+func (k *keeper) begin() (r report) {
+	if k.Last != "" {
+		k.pid, r = k.confined()
+		return r
+	}
+	path, err := exec.LookPath(k.Args[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return report{Kind: "absent", Why: err.Error()}
+	}
+	files := []uintptr{0, 1, 2}
+	if k.Control {
+		files = append(files, sandbox.ControlFD)
+	}
+	k.pid, err = syscall.ForkExec(path, k.Args, &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	switch {
+	case isAbsent(err):
+		return report{Kind: "absent", Why: err.Error()}
+	case err != nil:
+		return report{Kind: "failed", Why: err.Error()}
 	}
 	return report{Kind: "started"}
 }

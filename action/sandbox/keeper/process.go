@@ -1,6 +1,6 @@
 //go:build linux
 
-package plain
+package keeper
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 		return nil, err
 	}
 	if len(cmd.Args) == 0 || cmd.Args[0] == "" {
-		return nil, errors.New("sandbox plain: a program without a name")
+		return nil, b.owner.failed("start", errors.New("a program without a name"))
 	}
 	if cmd.Dir != "" && !filepath.IsLocal(cmd.Dir) {
 		return nil, &sandbox.EscapeError{Path: cmd.Dir}
@@ -72,7 +72,7 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 		box: b, cmd: cmd, usage: make(chan report, 1), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if err := p.start(); err != nil {
-		return nil, fmt.Errorf("sandbox plain: start %q: %w", cmd.Args[0], err)
+		return nil, b.owner.failed(fmt.Sprintf("start %q", cmd.Args[0]), err)
 	}
 	return p, nil
 }
@@ -172,7 +172,7 @@ func (p *process) hire(d *json.Decoder) (r report, err error) {
 	}()
 	err = json.NewEncoder(p.link).Encode(order{
 		Args: p.cmd.Args, CPU: p.cmd.CPU, FileSize: p.box.limits.FileSize, OpenFiles: p.box.limits.OpenFiles,
-		Control: p.cmd.Control, Background: p.cmd.Background,
+		Control: p.cmd.Control, Background: p.cmd.Background, Last: p.box.owner.kind.Last, Confine: p.box.confine,
 	})
 	if err == nil {
 		_ = p.link.SetReadDeadline(time.Now().Add(unkillable))
@@ -180,7 +180,7 @@ func (p *process) hire(d *json.Decoder) (r report, err error) {
 		_ = p.link.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
-		return r, fmt.Errorf("the keeper did not answer (is plain.Init called first thing in main?): %w", err)
+		return r, fmt.Errorf("the keeper did not answer (is Init called first thing in main?): %w", err)
 	}
 	if r.Kind == "failed" {
 		return r, errors.New(r.Why)
@@ -204,7 +204,7 @@ func (p *process) listen(d *json.Decoder, r report) {
 		r = report{}
 		err = d.Decode(&r)
 	}
-	p.settle(report{}, fmt.Errorf("sandbox plain: the keeper of %q ended before its program: %w", p.cmd.Args[0], err))
+	p.settle(report{}, p.box.owner.failed(fmt.Sprintf("run %q", p.cmd.Args[0]), fmt.Errorf("its keeper ended before it: %w", err)))
 	_ = p.keeper.Wait()
 	_ = p.link.Close()
 	p.mu.Lock()
@@ -320,13 +320,13 @@ func (p *process) unkilled() error {
 	if p.last.Unkilled == 0 {
 		return nil
 	}
-	return fmt.Errorf("sandbox plain: %d processes of %q could not be killed", p.last.Unkilled, p.cmd.Args[0])
+	return p.box.owner.failed(fmt.Sprintf("end %q", p.cmd.Args[0]), fmt.Errorf("%d processes could not be killed", p.last.Unkilled))
 }
 
 func (p *process) conclude() {
 	r := sandbox.Result{
 		Exit: p.last.Code, Signal: p.last.Signal, Setup: p.setup, Wall: p.took, Usage: sandbox.Usage{CPU: p.last.CPU, PeakMemory: p.last.Peak},
-		LeftBehind: p.last.Left, Tier: sandbox.TierNone, Backend: "plain", Trusted: true,
+		LeftBehind: p.last.Left, Tier: p.box.owner.kind.Can.Tier, Backend: p.box.owner.kind.Can.Backend, Trusted: p.box.owner.kind.Trusted,
 	}
 	r.Stdout, r.Stderr = p.stdout.Close(), p.stderr.Close()
 	if p.control != nil {
@@ -354,6 +354,8 @@ func status(cause sandbox.Status, r report) sandbox.Status {
 		return cause
 	case r.Signal == int(unix.SIGXFSZ):
 		return sandbox.StatusFileLimit
+	case r.Signal == int(unix.SIGSYS):
+		return sandbox.StatusDenied
 	case r.Signal != 0:
 		return sandbox.StatusSignaled
 	case r.Code != 0:
@@ -368,6 +370,7 @@ func (p *process) env() []string {
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + p.box.work.Name(), "TMPDIR=" + p.box.tmp.Name(), "LANG=C.UTF-8", "TZ=UTC",
 		"PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1",
 	}
+	env = append(env, p.box.owner.kind.Env...)
 	for _, kv := range p.cmd.Env {
 		name, _, _ := strings.Cut(kv, "=")
 		env = append(deleteVar(env, name), kv)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package plain
+package keeper
 
 import (
 	"bytes"

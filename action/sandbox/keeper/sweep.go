@@ -1,6 +1,6 @@
 //go:build linux
 
-package plain
+package keeper
 
 import (
 	"errors"
@@ -14,13 +14,13 @@ import (
 	"tranche/action/sandbox/tree"
 )
 
-// basePrefix begins the names of the folders that work folders lie in.
-const basePrefix = "tranche-plain-"
+// basePrefix begins the names of the folders that work folders of a back end lie in.
+func basePrefix(backend string) string { return "tranche-" + backend + "-" }
 
 // makeBase makes a folder and locks it for as long as it is open: what of its kind is not locked was left by a process that is gone.
-func makeBase(dir string) (path string, lock *os.File, err error) {
+func makeBase(dir, backend string) (path string, lock *os.File, err error) {
 	for range 100 { // a sweep of another process may be faster than the lock
-		if path, err = os.MkdirTemp(dir, basePrefix); err != nil {
+		if path, err = os.MkdirTemp(dir, basePrefix(backend)); err != nil {
 			return "", nil, err
 		}
 		if lock, err = lockFolder(path); err == nil {
@@ -47,10 +47,10 @@ func lockFolder(path string) (*os.File, error) {
 }
 
 // sweep removes the folders of processes that could not do it: killed, or cut short. What cannot be removed stays for the next.
-func sweep(dir string) {
+func sweep(dir, backend string) {
 	all, _ := os.ReadDir(dir)
 	for _, e := range all {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), basePrefix) {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), basePrefix(backend)) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())

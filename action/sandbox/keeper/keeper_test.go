@@ -1,6 +1,6 @@
 //go:build linux
 
-package plain
+package keeper
 
 import (
 	"bytes"
@@ -26,9 +26,22 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// trusting is a back end without confinement.
+func trusting(dir string) (*Executor, error) {
+	can := sandbox.Capabilities{Backend: "plain", Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
+	for _, p := range []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseSyscalls} {
+		can.Promises[p], can.Why[p] = sandbox.Absent, "plain runs programs without isolation"
+	}
+	for _, p := range []sandbox.Promise{sandbox.PromiseCPU, sandbox.PromiseKill} {
+		can.Promises[p], can.Why[p] = sandbox.BestEffort, "as far as is seen"
+	}
+	can.Promises[sandbox.PromiseSnapshot] = sandbox.Enforced
+	return New(dir, Kind{Can: can, Trusted: true})
+}
+
 func open(t *testing.T) sandbox.Sandbox {
 	t.Helper()
-	x, err := New(Config{Dir: t.TempDir()})
+	x, err := trusting(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +377,7 @@ func TestRefusals(t *testing.T) {
 
 // A program can stop its keeper, which is a process of the same user. What waits for the keeper ends even so, with the program.
 func TestStoppedKeeperHoldsNobodyUp(t *testing.T) {
-	x, err := New(Config{Dir: t.TempDir()})
+	x, err := trusting(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,14 +427,14 @@ func TestStoppedKeeperHoldsNobodyUp(t *testing.T) {
 // What a process left that was killed is removed by the next one; what is in use is not.
 func TestLeftFoldersAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	left, lock, err := makeBase(dir)
+	left, lock, err := makeBase(dir, "plain")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Join(left, "w", "closed", "in"), 0o700), os.Chmod(filepath.Join(left, "w", "closed"), 0), lock.Close()); err != nil {
 		t.Fatal(err)
 	}
-	used, lock, err := makeBase(dir)
+	used, lock, err := makeBase(dir, "plain")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +443,7 @@ func TestLeftFoldersAreRemoved(t *testing.T) {
 	if err := os.Mkdir(others, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	x, err := New(Config{Dir: dir})
+	x, err := trusting(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

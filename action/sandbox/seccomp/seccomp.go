@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package ns
+package seccomp
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ import (
 // The filter denies what a program has no business with and what would widen the kernel's surface; everything else is allowed, so
 // that a program of tomorrow runs. Most answers are EPERM. ENOSYS is given where libraries know how to do without.
 
-// filterLowestPid is the lowest process id that programs of a slot get: below are the init's threads, which run under the same
+// LowestPid is the lowest process id that programs of a slot get: below are the init's threads, which run under the same
 // id where there is only one, and which no program may signal, limit or reschedule.
-const filterLowestPid = 100
+const LowestPid = 100
 
 // deniedEverywhere are calls that fail with EPERM.
 func deniedEverywhere() []uint32 {
@@ -103,7 +103,7 @@ func (a *assembler) args(nr uint32, arg uint32, block func()) {
 // initThread denies a call whose loaded argument names a thread of the init.
 func (a *assembler) initThread() {
 	a.when(unix.BPF_JGE, 1, func() {
-		a.op(unix.BPF_JMP|unix.BPF_K|unix.BPF_JGE, filterLowestPid, 1, 0)
+		a.op(unix.BPF_JMP|unix.BPF_K|unix.BPF_JGE, LowestPid, 1, 0)
 		a.fail(unix.EPERM)
 	})
 }
@@ -111,24 +111,28 @@ func (a *assembler) initThread() {
 // systemV are the calls that make System V objects, which outlive processes and count as nobody's memory.
 func systemV() []uint32 { return []uint32{unix.SYS_SHMGET, unix.SYS_SEMGET, unix.SYS_MSGGET} }
 
-// refusals are calls that are refused where no control group counts the memory that they take.
-type refusals struct{ systemV, memoryFiles bool }
+// Refusals are calls that are refused besides, for what a back end cannot hold by other means.
+type Refusals struct {
+	SystemV     bool // System V objects: memory that outlives its processes and that no limit of a process counts
+	MemoryFiles bool // memfd_create, where no control group counts what is written into the file
+	Sockets     bool // all but pairs of the program's own, where no network namespace stands between it and the host
+	Others      bool // limits and priorities of whoever is named by a number, where no process namespace does
+}
 
-// filter is the program that every process of a slot runs under.
-func filter(r refusals) []unix.SockFilter {
-	a := &assembler{}
-	a.load(offArch)
-	a.op(unix.BPF_JMP|unix.BPF_K|unix.BPF_JEQ, auditArch, 1, 0)
-	a.ret(unix.SECCOMP_RET_KILL_PROCESS) // calls of another architecture have other numbers
-	a.load(offNumber)
+// Filter is the program that every untrusted process runs under.
+func Filter(r Refusals) []unix.SockFilter {
+	a := begin()
 	a.when(unix.BPF_JGE, x32Bit, func() { a.fail(unix.ENOSYS) })
 	a.deny(deniedEverywhere(), unix.EPERM)
 	a.deny(missing(), unix.ENOSYS)
-	if r.systemV {
+	if r.SystemV {
 		a.deny(systemV(), unix.ENOSYS)
 	}
-	if r.memoryFiles { // no limit of a process counts what is written into them
+	if r.MemoryFiles { // no limit of a process counts what is written into them
 		a.deny([]uint32{unix.SYS_MEMFD_CREATE}, unix.ENOSYS)
+	}
+	if r.Sockets {
+		a.deny([]uint32{unix.SYS_SOCKET}, unix.EACCES)
 	}
 	a.args(unix.SYS_CLONE, 0, func() { a.when(unix.BPF_JSET, newNamespace, func() { a.fail(unix.EPERM) }) })
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
@@ -139,6 +143,10 @@ func filter(r refusals) []unix.SockFilter {
 		})
 	}
 	for _, nr := range firstArgIsPid() {
+		if r.Others && nr != unix.SYS_PIDFD_OPEN { // that reaches nobody: no signal goes that way
+			a.args(nr, 0, func() { a.only(unix.EPERM, 0) })
+			continue
+		}
 		a.args(nr, 0, a.initThread)
 	}
 	for _, s := range senders() {
@@ -149,7 +157,7 @@ func filter(r refusals) []unix.SockFilter {
 		})
 	}
 	for _, nr := range []uint32{unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET} {
-		a.priority(nr)
+		a.priority(nr, r.Others)
 	}
 	a.args(unix.SYS_FCNTL, 1, func() { a.deny([]uint32{unix.F_SETOWN, unix.F_SETOWN_EX}, unix.EPERM) }) // a signal to the init
 	a.args(unix.SYS_IOCTL, 1, func() {
@@ -159,18 +167,36 @@ func filter(r refusals) []unix.SockFilter {
 	return a.code
 }
 
-// prog is a filter in the form the kernel takes.
-func prog(code []unix.SockFilter) *unix.SockFprog {
+// Outer denies only what neither programs nor the process that starts them have any business with: another tool may put it around both.
+func Outer() []unix.SockFilter {
+	a := begin()
+	a.deny(deniedEverywhere(), unix.EPERM)
+	a.ret(unix.SECCOMP_RET_ALLOW)
+	return a.code
+}
+
+// begin kills who makes calls of another architecture, which have other numbers, and loads the number of the call.
+func begin() *assembler {
+	a := &assembler{}
+	a.load(offArch)
+	a.op(unix.BPF_JMP|unix.BPF_K|unix.BPF_JEQ, auditArch, 1, 0)
+	a.ret(unix.SECCOMP_RET_KILL_PROCESS)
+	a.load(offNumber)
+	return a
+}
+
+// Prog is a filter in the form the kernel takes.
+func Prog(code []unix.SockFilter) *unix.SockFprog {
 	return &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
 }
 
-// confineThread puts this thread, and what it forks, under the filter: once, since attaching it takes longer than the rest of a start.
+// ConfineThread puts this thread, and what it forks, under the filter: once, since attaching it takes longer than the rest of a start.
 // It cannot call clone3 then.
-func confineThread(code []unix.SockFilter) error {
+func ConfineThread(code []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(prog(code))))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(Prog(code))))
 	if errno != 0 {
 		return fmt.Errorf("seccomp: %w", errno)
 	}
@@ -188,14 +214,19 @@ func (a *assembler) only(errno unix.Errno, values ...uint32) {
 	a.fail(errno)
 }
 
-// priority denies a call whose second argument names a thread of the init, or whose first says that it means all of a user.
-func (a *assembler) priority(nr uint32) {
+// priority denies a call whose second argument names a thread of the init (or anybody but the caller), or whose first says that it means all
+// of a user.
+func (a *assembler) priority(nr uint32, others bool) {
 	const ofUser, ofUserIO = unix.PRIO_USER, 3
 	a.when(unix.BPF_JEQ, nr, func() {
 		a.load(offArgs)
 		a.deny([]uint32{map[bool]uint32{true: ofUser, false: ofUserIO}[nr == unix.SYS_SETPRIORITY]}, unix.EPERM)
 		a.load(offArgs + 8)
-		a.initThread()
+		if others {
+			a.only(unix.EPERM, 0)
+		} else {
+			a.initThread()
+		}
 		a.ret(unix.SECCOMP_RET_ALLOW)
 	})
 }
