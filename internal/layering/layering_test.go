@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"action/sandbox/seccomp":             {},
 	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/tree"},
 	"action/sandbox/bwrap":               {"action/sandbox", "action/sandbox/ns", "action/sandbox/seccomp"},
+	"action/sandbox/remote":              {"action/sandbox"},
 	"action/sandbox/rootfs":              {"action/sandbox", "action/sandbox/tree"},
 	"action/sandbox/keeper":              {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
 	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/keeper"},

@@ -139,11 +139,16 @@ func status(want sandbox.Status) claim {
 	}
 }
 
+// counts says that the tier counts what the kernel killed and refused.
+func (s *stage) counts() bool {
+	return s.caps.Tier == sandbox.TierCgroup1 || s.caps.Tier == sandbox.TierCgroup2
+}
+
 // counted is a status that only the tiers with cgroups can know; "" = those without may say what they see.
 func counted(want, without sandbox.Status) claim {
 	return func(s *stage, r sandbox.Result) string {
 		switch {
-		case s.caps.Tier == sandbox.TierCgroup1 || s.caps.Tier == sandbox.TierCgroup2:
+		case s.counts():
 			return status(want)(s, r)
 		case without != "":
 			return status(without)(s, r)
@@ -214,11 +219,11 @@ func leftBehind(least int) claim {
 }
 
 func countsRefusedForks(s *stage, r sandbox.Result) string {
-	return unless(s.caps.Tier == sandbox.TierRlimit || r.Usage.RefusedForks > 0, "no refused fork was counted")
+	return unless(!s.counts() || r.Usage.RefusedForks > 0, "no refused fork was counted")
 }
 
 func countsKills(s *stage, r sandbox.Result) string {
-	return unless(s.caps.Tier == sandbox.TierRlimit || r.Usage.OOMKills > 0, "no kill for memory was counted")
+	return unless(!s.counts() || r.Usage.OOMKills > 0, "no kill for memory was counted")
 }
 
 func total(want int64) claim {
