@@ -204,6 +204,7 @@ const (
 	TierCgroup2 Tier = "cgroup2" // memory and pids by cgroup v2
 	TierCgroup1 Tier = "cgroup1" // memory and pids by cgroup v1
 	TierRlimit  Tier = "rlimit"  // per-process limits only
+	TierEngine  Tier = "engine"  // memory and pids by a container engine, which does not tell what it refused
 	TierRemote  Tier = "remote"  // another machine's, of which nothing is known here
 	TierNone    Tier = "none"
 )

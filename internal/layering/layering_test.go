@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/tree"},
 	"action/sandbox/bwrap":               {"action/sandbox", "action/sandbox/ns", "action/sandbox/seccomp"},
 	"action/sandbox/remote":              {"action/sandbox"},
+	"action/sandbox/docker":              {"action/sandbox", "action/sandbox/ns"},
 	"action/sandbox/rootfs":              {"action/sandbox", "action/sandbox/tree"},
 	"action/sandbox/keeper":              {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
 	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/keeper"},
@@ -79,7 +80,7 @@ var owners = map[string][]string{
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
 	"gonum.org/v1/plot":                        {"bench"},
-	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/keeper", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/ns", "action/sandbox/sandboxtest"},
+	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/keeper", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/docker", "action/sandbox/ns", "action/sandbox/sandboxtest"},
 }
 
 // testOnly are modules that tests anywhere may use and shipped code may not.

@@ -320,7 +320,7 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.(*box).slot.process.Signal(syscall.SIGSTOP); err != nil {
+	if err := b.(*box).slot.process.(*os.Process).Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -341,7 +341,7 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 func TestInitThatIsLate(t *testing.T) {
 	const patience = 2 * time.Second
 	b := open(t, newExecutor(t, Config{Patience: patience}), spec())
-	init := b.(*box).slot.process
+	init := b.(*box).slot.process.(*os.Process)
 	if err := init.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -597,7 +597,7 @@ func TestInitKeepsNothingOfTheHost(t *testing.T) {
 	}
 	defer syscall.Close(fd)
 	b := open(t, newExecutor(t, Config{}), spec())
-	folder := fmt.Sprintf("/proc/%d/fd", b.(*box).slot.process.Pid)
+	folder := fmt.Sprintf("/proc/%d/fd", b.(*box).slot.process.(*os.Process).Pid)
 	names, err := os.ReadDir(folder)
 	if err != nil || len(names) == 0 {
 		t.Fatalf("%d descriptors, %v", len(names), err)

@@ -18,9 +18,6 @@ import (
 	"tranche/action/sandbox/seccomp"
 )
 
-// initName is the name under which our own binary is started to be the init of a slot.
-const initName = "tranche: init of a sandbox"
-
 // socketFD is the init's end of the socket.
 const socketFD = socketNumber
 
@@ -55,6 +52,9 @@ func closeInherited() error {
 // Init must be the first thing that main does, and TestMain in tests that use the back end. It returns at once, unless this process
 // was started to be the init of a slot: then it never returns.
 func Init() {
+	if len(os.Args) == 3 && os.Args[1] == initName && os.Getpid() == 1 {
+		must("connect to the host", connect(os.Args[2]))
+	}
 	if n := len(os.Args); n == 0 || n > 2 || os.Args[n-1] != initName || os.Getpid() != 1 { // the name is second where another program starts us
 		return
 	}
@@ -129,6 +129,7 @@ type inside struct {
 	filter []unix.SockFilter
 	work   *os.File // the program's folder, and /tmp
 	null   int      // /dev/null: the input of programs that have none
+	guest  int      // user and group of programs
 	tmp    *os.File
 	files  chan func()      // to the thread that works on files as a program would
 	mounts chan func()      // to the thread that may mount: that of serve is under the filter
@@ -354,7 +355,7 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if s.Launched {
 		return in.prepareLaunched(s)
 	}
-	in.setup = s
+	in.setup, in.guest = s, guest
 	tree := -1
 	if s.RootfsTree {
 		tree = fds[0]

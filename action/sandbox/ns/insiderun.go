@@ -90,6 +90,9 @@ func (in *inside) fork(l *launch, p *program) error {
 	switch {
 	case err == nil:
 		p.pid, p.fd = pid, int(l.pidfd)
+		if in.setup.Launched { // the init is counted with its programs: not it should be killed for their memory
+			_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("500"), 0) // an error: it has ended
+		}
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.runs[pid] = p
@@ -111,7 +114,7 @@ func closeFDs(fds []int) {
 
 // launch puts a request into the form that the kernel takes.
 func (in *inside) launch(req *request, fds []int) (*launch, error) {
-	l := &launch{fdsLen: uintptr(len(fds)), guest: guest, into: in.setup.IntoCgroup}
+	l := &launch{fdsLen: uintptr(len(fds)), guest: uintptr(in.guest), into: in.setup.IntoCgroup}
 	if l.into {
 		l.filter = seccomp.Prog(in.filter)
 	}

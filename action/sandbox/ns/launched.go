@@ -21,7 +21,7 @@ import (
 func WritableFolders(l sandbox.Limits) []WritableFolder {
 	var list []WritableFolder
 	for _, t := range writable(setup{Disk: l.Disk}) {
-		list = append(list, WritableFolder{t.path, t.mode, t.bytes})
+		list = append(list, WritableFolder{t.path, t.mode, t.bytes, mostFiles(t.bytes)})
 	}
 	return list
 }
@@ -54,7 +54,10 @@ func (s *slot) startLaunched(st *starter, l *Launch, program string, id identity
 	}
 	err = errClosed
 	st.do(func() {
-		s.process, err = os.StartProcess(args[0], args, &os.ProcAttr{Dir: "/", Env: initEnv(), Files: append(append(std, own), files...), Sys: a})
+		var p *os.Process
+		if p, err = os.StartProcess(args[0], args, &os.ProcAttr{Dir: "/", Env: initEnv(), Files: append(append(std, own), files...), Sys: a}); err == nil {
+			s.process = p
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", args[0], err)
@@ -62,9 +65,50 @@ func (s *slot) startLaunched(st *starter, l *Launch, program string, id identity
 	return nil
 }
 
+// engaged is an init that somebody else started, in the form of a process.
+type engaged struct{ Launched }
+
+func (e engaged) Kill() error                     { return e.Launched.Kill() }
+func (e engaged) Wait() (*os.ProcessState, error) { return nil, e.Launched.Wait() }
+
+// engage has somebody else start the init.
+func (s *slot) engage(l *Launch, spec sandbox.Spec) error {
+	started, err := l.Start(LaunchOrder{Spec: spec, Number: s.number})
+	if err != nil {
+		return err
+	}
+	s.process, s.sock = engaged{started}, started.Socket
+	if s.raw, err = s.sock.SyscallConn(); err != nil {
+		return err
+	}
+	go s.listen()
+	return nil
+}
+
+// connect is the first thing that our program does where somebody else starts it as an init: it connects to the host, and is started anew with
+// that connection in the place where an init has it.
+func connect(socket string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		return fmt.Errorf("%s: %w", socket, err)
+	}
+	if fd == socketFD {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+	} else {
+		err = unix.Dup3(fd, socketFD, 0) // whatever of Go's has that number is not needed any more
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", []string{initName}, initEnv())
+}
+
 // prepareLaunched makes this process what a slot is to be whose root another program has built.
 func (in *inside) prepareLaunched(s setup) error {
-	in.setup = s
+	in.setup, in.guest = s, os.Getuid()
 	if err := in.openFolders(); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
 func (e *Executor) probe() {
 	e.can = sandbox.Capabilities{Backend: e.config.backend(), Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
-	if os.Geteuid() == 0 {
+	if l := e.config.Launch; os.Geteuid() == 0 && (l == nil || l.Start == nil) {
 		ids, err := identities(e.config)
 		if err != nil {
 			e.nothing(err)
@@ -64,6 +64,9 @@ func (e *Executor) tiers() []candidate {
 		{sandbox.TierCgroup2, func() (*tier, error) { return tier2(e.config.Cgroup) }},
 		{sandbox.TierCgroup1, tier1},
 		{sandbox.TierRlimit, func() (*tier, error) { return &tier{name: sandbox.TierRlimit}, nil }},
+	}
+	if l := e.config.Launch; l != nil && l.Held != nil {
+		return []candidate{{l.Tier, func() (*tier, error) { return &tier{name: l.Tier}, nil }}}
 	}
 	for _, c := range all {
 		if c.name == e.config.Tier {
@@ -132,6 +135,12 @@ func (e *Executor) promise(tried []error) {
 		e.can.Promises[p] = sandbox.Enforced
 	}
 	if e.tier.group != nil {
+		return
+	}
+	if l := e.config.Launch; l != nil && l.Held != nil {
+		for p, strength := range l.Held {
+			e.can.Promises[p], e.can.Why[p] = strength, l.Why[p]
+		}
 		return
 	}
 	why := "no control group can be made"

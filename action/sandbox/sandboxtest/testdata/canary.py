@@ -10,8 +10,7 @@ def tree(folder):
     for at, folders, files in os.walk(folder):
         found += [os.path.join(at, name) for name in sorted(folders) + files]
     mode = os.stat(folder)
-    owner = mode.st_uid if alone else mode.st_uid == os.getuid()
-    return f"{oct(mode.st_mode)} {owner} {found[:10]} {len(found)}"
+    return f"{oct(mode.st_mode)} {mode.st_uid == os.getuid()} {found[:10]} {len(found)}"
 
 alone = len(sys.argv) == 1  # in a tree of its own
 
@@ -23,7 +22,7 @@ for folder in ["/w", "/tmp", "/dev/shm"] if alone else ["."]:
 say("/", sorted(os.listdir("/")) if alone else "")
 if alone:
     say("processes", sum(name.isdigit() for name in os.listdir("/proc")))
-    say("mounts", sorted(l.split(" - ")[0].split()[3:6] for l in open("/proc/self/mountinfo").read().splitlines()))
+    say("mounts", sorted(l.split(" - ")[0].split()[3 + ("/.tranche/" in l):6] for l in open("/proc/self/mountinfo").read().splitlines()))
     for name in ["shm", "sem", "msg"]:
         say("sysvipc " + name, table("/proc/sysvipc/" + name))
     for name in ["tcp", "udp", "tcp6"]:
@@ -37,7 +36,8 @@ say("cores", len(os.sched_getaffinity(0)))
 say("policy", os.sched_getscheduler(0))
 status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
 for key in ["SigBlk", "SigIgn", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp", "Groups", "Uid", "Gid", "CoreDumping", "Cpus_allowed", "TracerPid"]:
-    say(key, status[key].strip() if alone or key not in ("Uid", "Gid") else "")  # each may have one of its own
+    value = status[key].strip()
+    say(key, value if key not in ("Uid", "Gid") else len(set(value.split())) == 1 and "0" not in value.split())  # each may have one of its own
 for name in ["personality", "oom_score_adj", "oom_adj", "timerslack_ns"]:
     try:
         say(name, open("/proc/self/" + name).read().strip())
