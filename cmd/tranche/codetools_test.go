@@ -101,7 +101,9 @@ func TestSandboxSettingsAreChecked(t *testing.T) {
 	}{
 		{"plain without trust", "sandbox: {backend: plain}", []string{"sandbox: backend: plain runs what a model wrote on this machine", "trust-every-model-with-everything-i-have: true"}},
 		{"trust without plain", "sandbox: {trust-every-model-with-everything-i-have: true}", []string{"is for the backend plain; ns trusts nobody"}},
-		{"unknown back end", "sandbox: {backend: docker}", []string{`sandbox: backend: expected ns or plain, found "docker"`}},
+		{"unknown back end", "sandbox: {backend: podman}", []string{`sandbox: backend: expected one of bwrap, docker, http, landlock, ns, plain, found "podman"`}},
+		{"option of another back end", "sandbox: {backend: bwrap, options: {image: x}}", []string{`sandbox: options: the back end bwrap takes program, found "image"`}},
+		{"options that are missing", "sandbox: {backend: http, options: {dialect: swerex}}", []string{`sandbox: options: the back end http needs url`}},
 		{"unknown key", "sandbox:\n  memroy: 1GiB", []string{`run.yaml:2:3: sandbox: unknown key "memroy"; did you mean "memory"?`}},
 		{"no map", "sandbox: ns", []string{"run.yaml:1:10: sandbox: expected a map {backend, memory, pids, …}, found the text \"ns\""}},
 		{"bad size", "sandbox: {memory: lots}", []string{"run.yaml:1:19: sandbox: memory: "}},

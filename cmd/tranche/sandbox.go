@@ -34,7 +34,18 @@ func backendOptions() map[string][]string {
 	}
 }
 
-// checkBackendOptions reports an unknown back end, and options that it does not take.
+// neededOptions are those that a back end cannot do without.
+func neededOptions(name string) []string {
+	switch name {
+	case backendDocker:
+		return []string{"image"}
+	case backendHTTP:
+		return []string{"url", "dialect"}
+	}
+	return nil
+}
+
+// checkBackendOptions reports an unknown back end, options that it does not take, and those that it lacks.
 func checkBackendOptions(name string, options map[string]string) []error {
 	known, ok := backendOptions()[name]
 	if !ok {
@@ -50,6 +61,11 @@ func checkBackendOptions(name string, options map[string]string) []error {
 			takes = "takes " + joined(known)
 		}
 		errs = append(errs, fmt.Errorf("options: the back end %s %s, found %q%s", name, takes, key, didYouMean(key, known)))
+	}
+	for _, key := range neededOptions(name) {
+		if options[key] == "" {
+			errs = append(errs, fmt.Errorf("options: the back end %s needs %s", name, key))
+		}
 	}
 	return errs
 }
