@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/keeper"},
 	"action/sandbox/landlock":            {"action/sandbox", "action/sandbox/keeper", "action/sandbox/seccomp"},
 	"action/sandbox/session":             {"action/sandbox"},
-	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/ns"}, // it tests over back ends
+	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/ns"}, // it tests over back ends
 	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
 	"reward":                             {"episode", "internal/workpool"},
 	"reward/mathgrade":                   {"episode", "reward"},

@@ -298,7 +298,7 @@ func TestWarmInitThatDiedIsNotUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		init := b.(*box).slot.process
+		init := b.(*box).slot.process.(*os.Process)
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}

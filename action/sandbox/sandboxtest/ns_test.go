@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/bwrap"
 	"tranche/action/sandbox/landlock"
 	"tranche/action/sandbox/ns"
 	"tranche/action/sandbox/plain"
@@ -159,8 +160,9 @@ func copyFile(to, from string) error {
 
 // victim opens sandboxes, has programs in them that will not end, says so and waits to be killed.
 func victim() {
-	executor, err := nsOf("")()
-	s := &stage{executor: executor, spec: sandbox.Spec{Limits: limits()}, mark: os.Getenv(victimVariable)}
+	backend, mark, _ := strings.Cut(os.Getenv(victimVariable), "/")
+	executor, err := victims()[backend]()
+	s := &stage{executor: executor, spec: sandbox.Spec{Limits: limits()}, mark: mark}
 	for range 3 {
 		var box sandbox.Sandbox
 		if err == nil {
@@ -183,16 +185,42 @@ func victim() {
 	time.Sleep(patience)
 }
 
+// victims are the back ends whose parents are killed.
+func victims() map[string]func() (sandbox.Executor, error) {
+	return map[string]func() (sandbox.Executor, error){
+		"ns": nsOf(""), "landlock": openLandlock, "bwrap": func() (sandbox.Executor, error) { return bwrap.New(bwrap.Config{}) },
+	}
+}
+
 // Kill -9 of the parent leaves nothing running, and what cannot go by itself goes at the next start.
-func TestNSParentKilled(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+func TestParentKilled(t *testing.T) {
+	for backend, open := range victims() {
+		t.Run(backend, func(t *testing.T) {
+			executor, err := open()
+			if err != nil {
+				t.Skip(err)
+			}
+			if err := executor.Close(); err != nil {
+				t.Fatal(err)
+			}
+			parentKilled(t, backend, open)
+		})
+	}
+}
+
+func parentKilled(t *testing.T, backend string, open func() (sandbox.Executor, error)) {
+	temp := t.TempDir()
+	if err := os.Chmod(filepath.Dir(temp), 0o711); err != nil { // programs of other users pass through it
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
 	mark := "victim" + strconv.Itoa(os.Getpid())
 	before, err := look(mark)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), victimVariable+"="+mark)
+	cmd.Env = append(os.Environ(), victimVariable+"="+backend+"/"+mark)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +253,7 @@ func TestNSParentKilled(t *testing.T) {
 	for _, what := range left {
 		t.Errorf("left after kill -9: %s", what)
 	}
-	executor, err := nsOf("")()
+	executor, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
