@@ -3,6 +3,7 @@
 package sandboxtest
 
 import (
+	"os"
 	"testing"
 
 	"tranche/action/sandbox"
@@ -14,7 +15,7 @@ func TestBwrap(t *testing.T) {
 	if _, err := bwrap.Find(""); err != nil {
 		t.Skip(err)
 	}
-	eachTier(t, func(tier sandbox.Tier) func() (sandbox.Executor, error) {
+	eachTier(t, RunOptional, os.Getenv(wholeVariable) != "", func(tier sandbox.Tier) func() (sandbox.Executor, error) {
 		return func() (sandbox.Executor, error) { return bwrap.New(bwrap.Config{Tier: tier}) }
 	}, Except{"many small files": "bubblewrap cannot bound how many there are; the memory they take counts where there are control groups"})
 }
@@ -23,5 +24,6 @@ func TestBwrapAsNobody(t *testing.T) {
 	if _, err := bwrap.Find(""); err != nil {
 		t.Skip(err)
 	}
+	needWhole(t)
 	asNobody(t, "^TestBwrap$")
 }

@@ -32,7 +32,7 @@ func TestLandlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	const noSockets = "programs have no sockets but pairs"
-	Run(t, openLandlock, Except{
+	RunOptional(t, openLandlock, Except{
 		ownTree:               "programs see the host's paths and processes; test confined plays what they may do among them",
 		"a port in TIME_WAIT": noSockets, "the same port again": noSockets, "network: own server": noSockets,
 		"network: interfaces": "the names of the host's interfaces are seen; none can be used",
@@ -40,7 +40,10 @@ func TestLandlock(t *testing.T) {
 	t.Run("confined", confined)
 }
 
-func TestLandlockAsNobody(t *testing.T) { asNobody(t, "^TestLandlock$") }
+func TestLandlockAsNobody(t *testing.T) {
+	needWhole(t)
+	asNobody(t, "^TestLandlock$")
+}
 
 // confined plays what the suite has no place for: this back end has no tree of its own, so its programs are among the host's files and processes.
 func confined(t *testing.T) {

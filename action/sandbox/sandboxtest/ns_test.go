@@ -44,16 +44,16 @@ func nsOf(tier sandbox.Tier) func() (sandbox.Executor, error) {
 
 // The whole table with the best tier that there is, and what a tier decides on with each other, which -short leaves out.
 func TestNS(t *testing.T) {
-	eachTier(t, nsOf, Except{})
+	eachTier(t, Run, !testing.Short(), nsOf, Except{})
 }
 
-// eachTier plays the whole table with the best tier that a back end has here, and what a tier decides on with each other.
-func eachTier(t *testing.T, open func(sandbox.Tier) func() (sandbox.Executor, error), except Except) {
-	do, played := Run, 0
+// eachTier plays a table with the best tier that a back end has here and, where lower, what a tier decides on with each other.
+func eachTier(t *testing.T, do func(*testing.T, func() (sandbox.Executor, error), ...Except), lower bool, open func(sandbox.Tier) func() (sandbox.Executor, error), except Except) {
+	played := 0
 	for _, tier := range []sandbox.Tier{sandbox.TierCgroup2, sandbox.TierCgroup1, sandbox.TierRlimit} {
 		t.Run(string(tier), func(t *testing.T) {
-			if played > 0 && testing.Short() {
-				t.Skip("the best tier was played; left out by -short")
+			if played > 0 && !lower {
+				t.Skip("the best tier was played; the others take long")
 			}
 			executor, err := open(tier)()
 			if err != nil {
@@ -121,7 +121,7 @@ func asNobody(t *testing.T, test string) {
 	}
 	cmd := exec.Command(program, "-test.run", test, "-test.v")
 	cmd.Dir = folder
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + folder, "HOME=" + folder}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + folder, "HOME=" + folder, wholeVariable + "=" + os.Getenv(wholeVariable)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	report := t.Log

@@ -48,7 +48,8 @@ type stage struct {
 	idle     footprint // with the warm slots that two sandboxes leave, and nothing else
 	fresh    string    // what the canary finds in a new sandbox
 	except   Except
-	checks   int // made so far
+	brief    bool // one code in many is enough
+	checks   int  // made so far
 }
 
 // Except are the attacks, probes ("probe: outcome") and tricks that a back end does not stand though it holds their promise, with the
@@ -60,14 +61,41 @@ const ownTree = "a tree of its own"
 
 // Run tries every attack on the executor that open makes. It sets variables of the environment, so it runs alone.
 func Run(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	run1in(t, 1, open, except...)
+}
+
+// wholeVariable, where it is set, has the optional back ends play all of the suite, in each tier and as each user, instead of a part of it.
+const wholeVariable = "TRANCHE_ALL_BACKENDS"
+
+// RunOptional is Run for a back end that is not the default one: every probe, and one attack and trick in five unless all of them are asked for
+// (TRANCHE_ALL_BACKENDS=1). The default back end plays all of them on the same programs, and in CI each minute counts.
+func RunOptional(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	step := 5
+	if os.Getenv(wholeVariable) != "" {
+		step = 1
+	}
+	run1in(t, step, open, except...)
+}
+
+// needWhole skips what is played only where all is.
+func needWhole(t *testing.T) {
+	t.Helper()
+	if os.Getenv(wholeVariable) == "" {
+		t.Skipf("takes long: set %s=1", wholeVariable)
+	}
+}
+
+// run1in plays one attack and one trick in so many.
+func run1in(t *testing.T, step int, open func() (sandbox.Executor, error), except ...Except) {
 	s := newStage(t, open, except...)
-	t.Run("attack", func(t *testing.T) { s.tryAll(t, attacks(soon)) })
+	s.brief = step > 1 || testing.Short()
+	t.Run("attack", func(t *testing.T) { s.tryAll(t, each(step, attacks(soon))) })
 	t.Run("probe", func(t *testing.T) {
 		for _, p := range probes() {
 			t.Run(p.name, func(t *testing.T) { s.probe(t, p) })
 		}
 	})
-	for _, trick := range tricks() {
+	for _, trick := range each(step, tricks()) {
 		t.Run(trick.name, func(t *testing.T) {
 			s.need(t, trick.name, trick.needs...)
 			trick.play(t, s)
@@ -82,6 +110,15 @@ func Run(t *testing.T, open func() (sandbox.Executor, error), except ...Except) 
 func RunLimits(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
 	s := newStage(t, open, except...)
 	s.tryAll(t, slices.DeleteFunc(attacks(soon), func(a attack) bool { return !a.ofTier() }))
+}
+
+// each is one in so many of a list.
+func each[T any](step int, list []T) []T {
+	var some []T
+	for i := 0; i < len(list); i += step {
+		some = append(some, list[i])
+	}
+	return some
 }
 
 func (s *stage) tryAll(t *testing.T, list []attack) {
