@@ -157,7 +157,7 @@ func (e *Executor) holds(required []sandbox.Promise) error {
 	if missing == nil {
 		return nil
 	}
-	return &sandbox.RequireError{Backend: e.can.Backend, Missing: missing, Why: e.can.Why}
+	return &sandbox.RequireError{Backend: e.config.backend(), Missing: missing, Why: e.can.Why}
 }
 
 // boxed notes an open sandbox, so that Close finds it.

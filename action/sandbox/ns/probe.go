@@ -122,7 +122,7 @@ func (e *Executor) nothing(err error) {
 	if late(err) {
 		verdict = "could not be tried on this host, which is busy; try again"
 	}
-	e.broken = fmt.Errorf("sandbox %s %s: %w", e.can.Backend, verdict, err)
+	e.broken = fmt.Errorf("sandbox %s %s: %w", e.config.backend(), verdict, err)
 	for _, p := range promises() {
 		e.can.Promises[p], e.can.Why[p] = sandbox.Absent, oneLine(err)
 	}
