@@ -100,7 +100,7 @@ func eventuallyWithin(within time.Duration, holds func() bool) bool {
 // farSide plays the suite, and what it has no place for: files, a folder that is gone afterwards, an aide that is killed.
 func farSide(t *testing.T, c remote.Config) {
 	open := func() (sandbox.Executor, error) { return remote.New(c) }
-	RunOptional(t, open, overHTTP())
+	t.Run("suite", func(t *testing.T) { RunBrief(t, open, overHTTP()) })
 	t.Run("files", func(t *testing.T) {
 		s := newStage(t, open, overHTTP())
 		s.with(t, func(box sandbox.Sandbox) { remoteFiles(t, box) })

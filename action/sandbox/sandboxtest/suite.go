@@ -67,14 +67,26 @@ func Run(t *testing.T, open func() (sandbox.Executor, error), except ...Except) 
 // wholeVariable, where it is set, has the optional back ends play all of the suite, in each tier and as each user, instead of a part of it.
 const wholeVariable = "TRANCHE_ALL_BACKENDS"
 
-// RunOptional is Run for a back end that is not the default one: every probe, and one attack and trick in five unless all of them are asked for
+// RunOptional is Run for a back end that is not the default one: every probe, and one attack and trick in seven unless all of them are asked for
 // (TRANCHE_ALL_BACKENDS=1). The default back end plays all of them on the same programs, and in CI each minute counts.
 func RunOptional(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
-	step := 5
+	step := 7
 	if os.Getenv(wholeVariable) != "" {
 		step = 1
 	}
 	run1in(t, step, open, except...)
+}
+
+// RunBrief is RunOptional for a back end that is slow, or shares its programs' surroundings with another: without being asked for all, it
+// opens two sandboxes, holds them against one another, and looks at what is left of them.
+func RunBrief(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	if os.Getenv(wholeVariable) != "" {
+		run1in(t, 1, open, except...)
+		return
+	}
+	s := newStage(t, open, except...)
+	s.checkNextIsClean(t)
+	s.checkNothingLeft(t)
 }
 
 // needWhole skips what is played only where all is.
