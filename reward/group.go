@@ -34,9 +34,11 @@ type Judged struct {
 // failed, and they were published before.
 const GroupSplit = "group_split"
 
-// JudgesGroups tells whether a grader of the run judges groups.
-func (s *Scorer) JudgesGroups() bool {
-	return slices.ContainsFunc(s.desks, func(d *desk) bool { return d.group != nil })
+// JudgesGroups tells whether a grader of the run judges groups; kinds are those given to New.
+func (c Config) JudgesGroups(kinds ...Kind) bool {
+	return slices.ContainsFunc(append(groupKinds(), kinds...), func(k Kind) bool {
+		return k.MakeGroup != nil && slices.ContainsFunc(c.Graders, func(s Spec) bool { return s.Kind == k.Name })
+	})
 }
 
 // ScoreGroup completes the verdicts of a group: the samples that ended well, each with the verdict that Score gave it. whole says that
