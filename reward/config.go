@@ -148,8 +148,11 @@ func (c Config) validate(kinds map[string][]string) error {
 	if !slices.Contains(rules(), c.Total) {
 		errs = append(errs, fmt.Errorf("total: %q, expected one of %s", c.Total, strings.Join(rules(), ", ")))
 	}
-	if gates != (c.Total == Gate) {
-		errs = append(errs, fmt.Errorf("threshold: total %s, of which gate alone takes thresholds, and needs one", c.Total))
+	switch {
+	case gates && c.Total != Gate:
+		errs = append(errs, fmt.Errorf("threshold: means nothing to total %s, only to %s", c.Total, Gate))
+	case !gates && c.Total == Gate:
+		errs = append(errs, errors.New("total: gate, expected a threshold on one grader or more"))
 	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers: %d, expected 1 or more, or 0 for the default", c.Workers))

@@ -178,7 +178,7 @@ func TestGatedReward(t *testing.T) {
 	}
 	s := newShell(t)
 	s.do(codeUsage, "run", taskFile(t, 1, ""), "--reward-total", "gate", "-o", newRunDir(t), "-q")
-	if want := "of which gate alone takes thresholds, and needs one"; !strings.Contains(s.err.String(), want) {
+	if want := "total: gate, expected a threshold on one grader or more"; !strings.Contains(s.err.String(), want) {
 		t.Errorf("%s", s.err.String())
 	}
 }
