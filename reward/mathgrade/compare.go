@@ -106,9 +106,11 @@ func (n *node) oneName() bool {
 	return true
 }
 
-// isLetters reports whether a node is a letter, or letters for one thing: x, f(2), AB, |AB|.
+// isLetters reports whether a node is a letter, or letters for one thing: x, f(2), AB, |AB|, AB/CD, (x, y).
 func isLetters(n *node) bool {
 	switch n.op {
+	case opDiv, opRatio, opTuple:
+		return !slices.ContainsFunc(n.kids, func(k *node) bool { return !isLetters(k) })
 	case opMul:
 		return !slices.ContainsFunc(n.kids, func(k *node) bool { return k.op != opSym })
 	case opFn:
@@ -202,7 +204,7 @@ func (c *answers) list(truth, answer *node) bool {
 		return c.unordered(elements(truth), elements(answer), true)
 	}
 	t, a := elements(truth), elements(answer)
-	return len(t) == len(a) && c.unordered(t, a, true)
+	return (len(t) == len(a) || len(t) == len(c.distinct(t))) && c.unordered(t, a, true)
 }
 
 // interval reports whether brackets can only mean an interval.

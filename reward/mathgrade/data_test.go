@@ -134,3 +134,40 @@ func TestOtherTargetsAreWrong(t *testing.T) {
 		t.Errorf("%d lines, %d wrong answers: fewer than expected", n, wrong)
 	}
 }
+
+// Labels of others, JSON lines of {gold, pred, expected} in the file that TRANCHE_MATH_LABELS names, such as those of math-verify's own tests:
+// disagreements are listed, and judged by a person.
+func TestLabelsOfOthers(t *testing.T) {
+	path := os.Getenv("TRANCHE_MATH_LABELS")
+	if path == "" {
+		t.Skip("set TRANCHE_MATH_LABELS to a file of {gold, pred, expected}")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	g := grader(t, Options{Simplify: os.Getenv("TRANCHE_MATH_SIMPLIFY")})
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	n, agreed := 0, 0
+	for ; lines.Scan(); n++ {
+		var row struct {
+			Gold, Pred string
+			Expected   int
+		}
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		got, why := verdict(t, g, input(row.Pred, row.Gold))
+		if (got == "yes") == (row.Expected == 1) && got != "none" {
+			agreed++
+			continue
+		}
+		t.Logf("line %d: %s, theirs %d: gold %s: %s", n+1, got, row.Expected, short(row.Gold), why)
+	}
+	t.Logf("agreement %d of %d", agreed, n)
+	if n == 0 {
+		t.Error("no labels")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math/big"
 	"math/rand/v2"
+	"strconv"
 )
 
 // Two precisions: what is really 0 shrinks as the precision grows, what is not stays.
@@ -121,7 +122,7 @@ func (c *comparer) constants(truth, answer *node) (bool, error) {
 	t, terr := c.work.exact(truth, nil)
 	a, aerr := c.work.exact(answer, nil)
 	if terr == nil && aerr == nil {
-		return t.Cmp(a) == 0 || c.within(c.float(t), c.float(a)) ||
+		return t.Cmp(a) == 0 || c.near(t, a) ||
 			!terminates(t) && c.rounds(answer, c.float(a), c.float(t)) ||
 			!terminates(a) && c.rounds(truth, c.float(t), c.float(a)), nil
 	}
@@ -135,6 +136,15 @@ func (c *comparer) constants(truth, answer *node) (bool, error) {
 
 func (c *comparer) float(v *big.Rat) *big.Float { return c.high.from(v) }
 
+// near reports whether two fractions are within the tolerances that were set, exactly.
+func (c *comparer) near(truth, answer *big.Rat) bool {
+	d := new(big.Rat).Sub(truth, answer)
+	d.Abs(d)
+	share := new(big.Rat).Abs(truth)
+	return c.opt.Tolerance > 0 && d.Cmp(setting(c.opt.Tolerance)) <= 0 ||
+		c.opt.Relative > 0 && d.Cmp(share.Mul(share, setting(c.opt.Relative))) <= 0
+}
+
 // within reports whether two numbers are within the tolerances that were set.
 func (c *comparer) within(truth, answer *big.Float) bool {
 	d := c.high.sub(truth, answer)
@@ -146,13 +156,17 @@ func (c *comparer) within(truth, answer *big.Float) bool {
 	return c.opt.Relative > 0 && d.Cmp(c.high.mul(size, c.decimal(c.opt.Relative))) <= 0
 }
 
-// decimal is a setting as it was written: 0.1 is a tenth.
-func (c *comparer) decimal(f float64) *big.Float {
-	v, ok := new(big.Rat).SetString(formatFloat(f))
+// setting is a number of the options as it was written: 0.1 is a tenth.
+func setting(f float64) *big.Rat {
+	v, ok := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
 	if !ok {
-		return c.high.zero()
+		return new(big.Rat) // not finite: Validate has refused it
 	}
-	return c.high.from(v)
+	return v
+}
+
+func (c *comparer) decimal(f float64) *big.Float {
+	return c.high.from(setting(f))
 }
 
 // floats compares two values at both precisions.

@@ -137,7 +137,65 @@ func marked(text string, markers []string) found {
 	if at < 0 {
 		return found{}
 	}
-	return found{text: statement(text[at:]), where: fmt.Sprintf("after %q", mark)}
+	s := statement(text[at:])
+	if i := strings.LastIndex(s, " is "); i >= 0 && prosaic(s) { // the largest n is 34
+		s = strings.TrimSpace(s[i+len(" is "):])
+	}
+	return found{text: s, where: fmt.Sprintf("after %q", mark)}
+}
+
+// prosaic reports whether words stand around the mathematics or numbers of a text: what is no unit, function or "and".
+func prosaic(s string) bool {
+	for {
+		a, b, ok := mathSpan(s, 0)
+		if !ok {
+			break
+		}
+		s = s[:a] + " 0 " + s[b:]
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' {
+			i = skipCommand(s, i)
+			continue
+		}
+		end := i
+		for end < len(s) && isLetter(s[end]) {
+			end++
+		}
+		if run := s[i:end]; len(run) > 1 && (i == 0 || s[i-1] == ' ') && !meaningful(run) {
+			return true
+		}
+		i = max(i, end-1)
+	}
+	return false
+}
+
+// skipCommand is the last byte of a command, and of the text that it sets.
+func skipCommand(s string, i int) int {
+	j := i + 1
+	for j < len(s) && isLetter(s[j]) {
+		j++
+	}
+	if strings.HasPrefix(s[i:], `\text`) || strings.HasPrefix(s[i:], `\math`) || strings.HasPrefix(s[i:], `\mbox`) {
+		if j < len(s) && s[j] == '{' {
+			_, end := closing(s[j+1:])
+			j += 1 + end
+		}
+	}
+	return max(i, min(j, len(s))-1)
+}
+
+// meaningful reports whether a word can stand in an answer that is mathematics.
+func meaningful(run string) bool {
+	low := strings.ToLower(run)
+	if _, ok := greek()[run]; ok || functions(low) != "" || isUnit(low) {
+		return true
+	}
+	switch low {
+	case "and", "or", "pi", "sqrt", "inf", "infinity", "infty", "percent", "degrees", "degree", "in", "xy", "xyz":
+		return true
+	}
+	return len(run) > 3 && strings.Trim(low, "aeiouy") == low // letters without a vowel
 }
 
 // begins reports whether a marker that begins with a letter stands at the beginning of a word.
@@ -250,7 +308,7 @@ func indexFrom(s, sub string, from int) int {
 // whole takes the text itself for the answer when it is short and has one line.
 func whole(text string) found {
 	s := strings.TrimSpace(text)
-	if len(s) > 200 || strings.Contains(s, "\n") {
+	if len(s) > 200 || strings.Contains(s, "\n") || wordy(s) {
 		return found{}
 	}
 	s = strings.TrimRight(s, ".")
@@ -273,6 +331,12 @@ func amounts(span string) bool {
 		}
 	}
 	return false
+}
+
+// wordy reports whether a text has more words than an answer with a thing behind its number: 18 red apples.
+func wordy(s string) bool {
+	first := strings.TrimLeft(s, "$-\\(+ ")
+	return prosaic(s) && (first == "" || !isDigit(first[0]) || len(strings.Fields(s)) > 4)
 }
 
 // last finds the last mathematics or number of a text, whichever ends later.

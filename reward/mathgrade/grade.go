@@ -69,7 +69,9 @@ func (g *Grader) truth(t *episode.Task) (string, error) {
 		return "", &reward.Unjudged{Reason: reward.MissingTruth}
 	}
 	s := strings.TrimSpace(*t.Answer)
-	if f := boxed(s); f.text != "" {
+	if f := boxed(s); len(f.boxes) > 0 {
+		s = strings.Join(f.boxes, ", ") // the parts of one answer
+	} else if f.text != "" {
 		s = f.text
 	} else if f := marked(s, g.opt.Markers); f.text != "" {
 		s = f.text

@@ -339,7 +339,7 @@ func (l *lexer) thousands(whole string) string {
 // mark is the length of the mark between thousands here, 0 for none; comma says that it could stand between numbers too.
 func (l *lexer) mark() (n int, comma bool) {
 	rest := l.s[l.i:]
-	for _, m := range []string{"{,}", `,\!`, `{,}\!`, `\,`, `\ `, "\u00a0", "\u2009", "\u202f", " "} {
+	for _, m := range []string{"{,}", "{, }", " {, }", `,\!`, `{,}\!`, `\,`, `\ `, "\u00a0", "\u2009", "\u202f", " "} {
 		if strings.HasPrefix(rest, m) && len(rest) > len(m) && isDigit(rest[len(m)]) {
 			return len(m), false
 		}
@@ -636,6 +636,11 @@ func (l *lexer) named(name string) {
 	case "percent":
 		l.put(tOp, "%")
 	default:
+		if rest, ok := strings.CutPrefix(name, "quad"); ok { // \quadx
+			l.i -= len(rest)
+			l.gap = true
+			return
+		}
 		if _, ok := greek()[name]; !ok {
 			l.fail("the command \\" + name)
 			return
