@@ -26,6 +26,7 @@ func (c *answers) same(truth, answer *node) bool {
 	if c.err != nil {
 		return false
 	}
+	truth, answer = truth.faced(), answer.faced()
 	if truth.text() == answer.text() {
 		return true
 	}
@@ -66,6 +67,14 @@ func (c *answers) same(truth, answer *node) bool {
 		return c.same(truth, elements(answer)[0])
 	}
 	return c.quantity(truth, answer)
+}
+
+// faced turns 3 = x round.
+func (n *node) faced() *node {
+	if n.op != opRel || len(n.rels) != 1 || n.rels[0] != "=" || !isLetters(n.kids[1]) || len(n.kids[0].symbols()) > 0 {
+		return n
+	}
+	return &node{op: opRel, kids: []*node{n.kids[1], n.kids[0]}, rels: n.rels}
 }
 
 func set(n *node) bool {

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 )
 
@@ -86,7 +87,12 @@ func (c *comparer) sameAt(truth, answer *node) (bool, error) {
 		return c.constants(truth, answer)
 	}
 	at := fractions
-	if truth.has(counts) || answer.has(counts) {
+	switch {
+	case truth.has(counts):
+		at = wholes
+	case answer.has(counts) && answer.has(waves):
+		return false, nil // what waves may be 0 at every whole number
+	case answer.has(counts):
 		at = wholes
 	}
 	agreed, err := c.points(truth, answer, names, at)
@@ -97,9 +103,9 @@ func (c *comparer) sameAt(truth, answer *node) (bool, error) {
 func counts(n *node) bool {
 	switch n.op {
 	case opFact:
-		return true
+		return len(n.symbols()) > 0
 	case opFn:
-		return n.name == "binom" || n.name == "gcd" || n.name == "lcm"
+		return (n.name == "binom" || n.name == "gcd" || n.name == "lcm") && len(n.symbols()) > 0
 	case opPow:
 		base := n.kids[0]
 		for base.op == opAdd && len(base.kids) == 1 {
@@ -108,6 +114,11 @@ func counts(n *node) bool {
 		return base.op == opNeg && base.kids[0].op == opNum && len(n.kids[1].symbols()) > 0
 	}
 	return false
+}
+
+// waves reports whether a node is a function of an angle that varies.
+func waves(n *node) bool {
+	return n.op == opFn && slices.Contains([]string{"sin", "cos", "tan", "cot", "sec", "csc"}, n.name) && len(n.symbols()) > 0
 }
 
 func (c *comparer) setComplex(a, b *node) {
@@ -284,11 +295,11 @@ func (c *comparer) samePoint(truth, answer *node, point map[string]*big.Rat) (de
 
 // fractions with a power of two below: of both signs, small and larger.
 func fractions(r *rand.Rand, k int) *big.Rat {
-	n := 2*r.Int64N(1<<11) + 1 // odd, so that the fraction is no shorter
-	den := int64(1 << 10)
+	n := 2*r.Int64N(1<<19) + 1 // odd, so that the fraction is no shorter
+	den := int64(1 << 18)
 	switch k % 4 {
 	case 1:
-		den = 1 << 12 // between 0 and 1
+		den = 1 << 20 // between 0 and 1
 	case 2:
 		if r.Uint64()%2 == 0 {
 			n = -n
@@ -297,7 +308,7 @@ func fractions(r *rand.Rand, k int) *big.Rat {
 		if k%8 == 3 {
 			n = -n
 		} else {
-			den = 1 << 6
+			den = 1 << 14
 		}
 	}
 	return big.NewRat(n, den)

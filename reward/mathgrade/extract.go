@@ -80,14 +80,21 @@ func boxes(text string) []string {
 	}
 }
 
-func nextBox(text string) (at, length int) {
-	at = -1
-	for _, open := range []string{`\boxed{`, `\fbox{`, `\boxed {`} {
-		if i := strings.Index(text, open); i >= 0 && (at < 0 || i < at) {
-			at, length = i, len(open)
+// nextBox looks at each backslash once, so that a long text of boxes takes no longer than another.
+func nextBox(text string) (start, length int) {
+	for i := 0; i < len(text); i++ {
+		j := strings.IndexByte(text[i:], '\\')
+		if j < 0 {
+			return -1, 0
+		}
+		i += j
+		for _, open := range []string{`\boxed{`, `\fbox{`, `\boxed {`} {
+			if strings.HasPrefix(text[i:], open) {
+				return i, len(open)
+			}
 		}
 	}
-	return at, length
+	return -1, 0
 }
 
 // closing gives what stands before the brace that closes s, and where s goes on behind it; of one that never closes it gives everything.
@@ -108,6 +115,9 @@ func closing(s string) (inside string, end int) {
 	return s, len(s)
 }
 
+// maxMarks is how many places of one marker are looked at, from the end.
+const maxMarks = 64
+
 // marked finds what stands behind the last marker that has something behind it.
 func marked(text string, markers []string) found {
 	low := strings.ToLower(text)
@@ -120,7 +130,8 @@ func marked(text string, markers []string) found {
 		if low != text || strings.ToLower(m) != m {
 			key = strings.ToLower(m)
 		}
-		for end := len(low); ; {
+		end := len(low)
+		for range maxMarks {
 			i := strings.LastIndex(low[:end], key)
 			if i < 0 {
 				break

@@ -213,6 +213,12 @@ func leading(answer string) (*node, bool) {
 		return nil, false
 	}
 	rest := strings.TrimLeft(answer[end:], " *$`%")
+	for w := range strings.FieldsSeq(words(rest)) {
+		switch w {
+		case "or", "to", "not", "maybe", "perhaps", "possibly", "either", "alternatively":
+			return nil, false
+		}
+	}
 	word := strings.ToLower(rest)
 	for i := range len(rest) {
 		if !isLetter(rest[i]) {
@@ -221,7 +227,7 @@ func leading(answer string) (*node, bool) {
 		}
 	}
 	switch word {
-	case "to", "or", "and", "through", "plus", "minus", "times", "x", "e", "over", "divided", "out", "of", "half", "million", "billion", "thousand", "hundred",
+	case "and", "through", "plus", "minus", "times", "x", "e", "over", "divided", "out", "of", "half", "million", "billion", "thousand", "hundred",
 		"dozen", "trillion":
 		return nil, false
 	case "":

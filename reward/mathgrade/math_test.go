@@ -202,6 +202,17 @@ func TestHostileAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// A long text takes time in proportion to its length, whatever it is made of: were it not so, this test would not end.
+func TestLongTextsAreReadInLinearTime(t *testing.T) {
+	g := grader(t, Options{})
+	for _, piece := range []string{`\boxed{1}`, `\boxed{`, `\boxed{\boxed{1}`, "answer:", "the answer is ", "$", "$1$ ", `\(`, `\(1\)`, `\`, "{", "1 ", "<think>", "####", "is "} {
+		text := strings.Repeat(piece, (1<<21)/len(piece))
+		if _, why := verdict(t, g, input(text, "2")); why == "" {
+			t.Errorf("%q: no evidence", piece)
+		}
+	}
+}
+
 // The same question has the same verdict to the byte, whoever asks and how many at once.
 func TestVerdictsRepeat(t *testing.T) {
 	g := grader(t, Options{})

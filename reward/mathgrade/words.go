@@ -36,7 +36,7 @@ func squeezed(s string) string {
 	).Replace(s)
 }
 
-// worded reports whether a truth is words and no mathematics, although letters side by side could be a product: Tom, no, even.
+// worded reports whether a truth is words and no mathematics, although letters side by side could be a product: Tom, no, HTT.
 func worded(s string) bool {
 	s = unwrapped(s)
 	for _, r := range s {
@@ -53,7 +53,7 @@ func worded(s string) bool {
 			continue
 		}
 		_, isGreek := greek()[run]
-		if functions(run) == "" && !isGreek && (len(run) > 3 || len(run) > 1 && low != run && strings.ToUpper(run) != run) {
+		if functions(run) == "" && !isGreek && (len(run) > 3 || len(run) > 1 && low != run) {
 			return true
 		}
 	}
@@ -95,12 +95,14 @@ func chosen(answer, letter string) bool {
 		return false
 	}
 	for i := range len(rest) {
-		if c := rest[i]; 'A' <= c && c <= 'J' && !isLetter(at(rest, i-1)) && strings.IndexByte(").:", at(rest, i+1)) >= 0 {
-			return false
+		if c := rest[i]; 'A' <= c && c <= 'J' && !isLetter(at(rest, i-1)) && !isLetter(at(rest, i+1)) && c != letter[0] {
+			article := (c == 'A' || c == 'I') && at(rest, i+1) == ' '
+			if !article {
+				return false
+			}
 		}
 	}
-	low := " " + words(rest) + " "
-	return !strings.Contains(low, " or ")
+	return !strings.Contains(" "+words(rest)+" ", " or ")
 }
 
 // at is the byte at i, 0 outside.
