@@ -180,17 +180,20 @@ func (c *comparer) decimal(f float64) *big.Float {
 	return c.high.from(setting(f))
 }
 
+// errTruth says that it is the truth that has no value.
+var errTruth = errors.New("the truth has no value here")
+
 // floats compares two values at both precisions.
 func (c *comparer) floats(truth, answer *node) (bool, error) {
 	t2, err := c.high.eval(truth)
 	if err != nil {
-		return false, err
-	}
-	a2, err := c.high.eval(answer)
-	if err != nil {
-		return false, err
+		return false, errors.Join(errTruth, err)
 	}
 	t1, err := c.low.eval(truth)
+	if err != nil {
+		return false, errors.Join(errTruth, err)
+	}
+	a2, err := c.high.eval(answer)
 	if err != nil {
 		return false, err
 	}
@@ -283,14 +286,14 @@ func (c *comparer) samePoint(truth, answer *node, point map[string]*big.Rat) (de
 		}
 	}
 	c.low.at, c.high.at = point, point
-	if _, err := c.high.eval(truth); err != nil {
-		return false, false, c.work.ended
-	}
 	same, err = c.floats(truth, answer)
-	if err != nil && c.work.ended == nil {
-		return true, false, nil
+	switch {
+	case c.work.ended != nil:
+		return false, false, c.work.ended
+	case errors.Is(err, errTruth):
+		return false, false, nil
 	}
-	return true, same, err
+	return true, same && err == nil, nil
 }
 
 // fractions with a power of two below: of both signs, small and larger.

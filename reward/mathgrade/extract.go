@@ -199,7 +199,7 @@ func skipCommand(s string, i int) int {
 // meaningful reports whether a word can stand in an answer that is mathematics.
 func meaningful(run string) bool {
 	low := strings.ToLower(run)
-	if _, ok := greek()[run]; ok || functions(low) != "" || isUnit(low) {
+	if greek(run) || functions(low) != "" || isUnit(low) {
 		return true
 	}
 	switch low {

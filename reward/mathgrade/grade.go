@@ -147,12 +147,9 @@ func (j judgement) match(answer string) (right bool, why string, err error) {
 	if letter := choice(j.truth); letter != "" && chosen(answer, letter) {
 		return true, "", nil
 	}
-	if words(answer) == words(j.truth) && worded(j.truth) {
-		return true, "", nil
-	}
 	truth := read(j.truth, true, false)
 	if truth.err != nil || worded(j.truth) {
-		same := words(answer) == words(j.truth) && prose(j.truth) && prose(answer) || squeezed(answer) == squeezed(j.truth)
+		same := squeezed(answer) == squeezed(j.truth) || prose(j.truth) && prose(answer) && words(answer) == words(j.truth)
 		return same, " (compared as text)", nil
 	}
 	c := newAnswers(j.ctx, j.opt)

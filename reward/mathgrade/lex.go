@@ -260,21 +260,89 @@ func unicodeCommand(r rune) string {
 	case '∣':
 		return "mid"
 	}
-	for name, g := range greek() {
-		if r == g {
-			return name
-		}
-	}
-	return ""
+	return greekName(r)
 }
 
-func greek() map[string]rune {
-	return map[string]rune{
-		"alpha": 'α', "beta": 'β', "gamma": 'γ', "delta": 'δ', "epsilon": 'ε', "varepsilon": 'ϵ', "zeta": 'ζ', "eta": 'η', "theta": 'θ',
-		"iota": 'ι', "kappa": 'κ', "lambda": 'λ', "mu": 'μ', "nu": 'ν', "xi": 'ξ', "rho": 'ρ', "sigma": 'σ', "tau": 'τ', "phi": 'φ',
-		"varphi": 'ϕ', "chi": 'χ', "psi": 'ψ', "omega": 'ω', "Gamma": 'Γ', "Delta": 'Δ', "Theta": 'Θ', "Lambda": 'Λ', "Sigma": 'Σ',
-		"Phi": 'Φ', "Psi": 'Ψ', "Omega": 'Ω', "ell": 'ℓ',
+// greek reports whether a name is that of a letter.
+func greek(name string) bool {
+	switch name {
+	case "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu",
+		"nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda",
+		"Sigma", "Phi", "Psi", "Omega", "ell":
+		return true
 	}
+	return false
+}
+
+// greekName is the name of a Greek letter, "" for any other sign.
+func greekName(r rune) string {
+	switch r {
+	case 'α':
+		return "alpha"
+	case 'β':
+		return "beta"
+	case 'γ':
+		return "gamma"
+	case 'δ':
+		return "delta"
+	case 'ε':
+		return "epsilon"
+	case 'ϵ':
+		return "varepsilon"
+	case 'ζ':
+		return "zeta"
+	case 'η':
+		return "eta"
+	case 'θ':
+		return "theta"
+	case 'ι':
+		return "iota"
+	case 'κ':
+		return "kappa"
+	case 'λ':
+		return "lambda"
+	case 'μ':
+		return "mu"
+	case 'ν':
+		return "nu"
+	case 'ξ':
+		return "xi"
+	case 'ρ':
+		return "rho"
+	case 'σ':
+		return "sigma"
+	case 'τ':
+		return "tau"
+	case 'φ':
+		return "phi"
+	case 'ϕ':
+		return "varphi"
+	case 'χ':
+		return "chi"
+	case 'ψ':
+		return "psi"
+	case 'ω':
+		return "omega"
+	case 'Γ':
+		return "Gamma"
+	case 'Δ':
+		return "Delta"
+	case 'Θ':
+		return "Theta"
+	case 'Λ':
+		return "Lambda"
+	case 'Σ':
+		return "Sigma"
+	case 'Φ':
+		return "Phi"
+	case 'Ψ':
+		return "Psi"
+	case 'Ω':
+		return "Omega"
+	case 'ℓ':
+		return "ell"
+	}
+	return ""
 }
 
 // number reads digits, groups of thousands, a decimal part, an exponent, a repeated part.
@@ -514,11 +582,11 @@ func (l *lexer) known(run string) bool {
 			l.put(tFn, functions(run))
 			return true
 		}
-		_, isGreek := greek()[run]
-		if isGreek {
+		if greek(run) {
 			l.put(tLetter, run)
+			return true
 		}
-		return isGreek
+		return false
 	}
 	return true
 }
@@ -641,7 +709,7 @@ func (l *lexer) named(name string) {
 			l.gap = true
 			return
 		}
-		if _, ok := greek()[name]; !ok {
+		if !greek(name) {
 			l.fail("the command \\" + name)
 			return
 		}

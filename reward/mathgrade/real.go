@@ -138,9 +138,13 @@ func (r *reals) sincos(x *big.Float) (sin, cos *big.Float, err error) {
 // series sums first, with signs that change and factors square/((n+1)(n+2)).
 func (r *reals) series(first, square *big.Float, n int64) *big.Float {
 	sum, term := r.zero().Set(first), first
-	for ; !r.small(term); n += 2 {
-		term = r.neg(r.quo(r.mul(term, square), r.whole((n+1)*(n+2))))
-		sum = r.add(sum, term)
+	for minus := true; !r.small(term); n, minus = n+2, !minus {
+		term = r.quo(r.mul(term, square), r.whole((n+1)*(n+2)))
+		if minus {
+			sum.Sub(sum, term)
+		} else {
+			sum.Add(sum, term)
+		}
 	}
 	return sum
 }

@@ -52,8 +52,7 @@ func worded(s string) bool {
 		case "infinity", "infty", "sqrt":
 			continue
 		}
-		_, isGreek := greek()[run]
-		if functions(run) == "" && !isGreek && (len(run) > 3 || len(run) > 1 && low != run) {
+		if functions(run) == "" && !greek(run) && (len(run) > 3 || len(run) > 1 && low != run) {
 			return true
 		}
 	}
