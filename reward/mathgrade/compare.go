@@ -377,7 +377,7 @@ func spread(factor, m *node) *node {
 	return out
 }
 
-// measure is a value without what stands behind it.
+// measured is a value without what stands behind it.
 type measured struct {
 	value   *node
 	unit    string

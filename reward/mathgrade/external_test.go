@@ -184,7 +184,7 @@ func library(t *testing.T) *External {
 	if _, err := os.Stat(python); err != nil {
 		t.Skipf("no math-verify: %v (python3 -m venv %s; bin/pip install math-verify antlr4-python3-runtime==4.13.2)", err, filepath.Join(dir, "mathverify"))
 	}
-	return external(t, ExternalOptions{Python: python, Limit: time.Minute})
+	return external(t, ExternalOptions{Python: python, Limit: 20 * time.Second})
 }
 
 func TestTheRealLibraryJudges(t *testing.T) {

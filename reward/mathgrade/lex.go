@@ -107,14 +107,9 @@ func (l *lexer) next() {
 }
 
 func (l *lexer) ascii(c byte) {
-	two := string(c)
-	if l.i < len(l.s) {
-		two += l.s[l.i : l.i+1]
-	}
-	switch two {
-	case "<=", ">=", "!=", "==", "**", "=<", "=>":
+	if op := pair(c, at(l.s, l.i)); op != "" {
 		l.i++
-		l.put(tOp, map[string]string{"<=": "<=", ">=": ">=", "!=": "!=", "==": "=", "**": "^", "=<": "<=", "=>": ">="}[two])
+		l.put(tOp, op)
 		return
 	}
 	switch c {
@@ -131,6 +126,23 @@ func (l *lexer) ascii(c byte) {
 	default:
 		l.fail("the sign " + string(c))
 	}
+}
+
+// pair is the operator that two signs make, "" for none.
+func pair(a, b byte) string {
+	switch string([]byte{a, b}) {
+	case "<=", "=<":
+		return "<="
+	case ">=", "=>":
+		return ">="
+	case "!=":
+		return "!="
+	case "==":
+		return "="
+	case "**":
+		return "^"
+	}
+	return ""
 }
 
 // symbol reads a sign outside ASCII.
@@ -595,20 +607,18 @@ func (l *lexer) known(run string) bool {
 func functions(w string) string {
 	switch w {
 	case "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "exp", "min", "max", "gcd",
-		"lcm", "abs", "floor", "ceil", "arccot":
+		"lcm", "abs", "floor", "ceil", "arccot", "lg":
 		return w
 	case "asin":
 		return "arcsin"
 	case "acos":
 		return "arccos"
-	case "atan", "tg":
-		return map[string]string{"atan": "arctan", "tg": "tan"}[w]
-	case "lg":
-		return "lg"
+	case "atan":
+		return "arctan"
+	case "tg":
+		return "tan"
 	case "cosec":
 		return "csc"
-	case "choose", "binom":
-		return ""
 	}
 	return ""
 }
@@ -726,8 +736,12 @@ func (l *lexer) skipPoint() {
 
 func operator(name string) string {
 	switch name {
-	case "-", "times", "cdot", "ast", "div", "pm", "mp":
-		return map[string]string{"-": "-", "times": "*", "cdot": "*", "ast": "*", "div": "/", "pm": "pm", "mp": "mp"}[name]
+	case "-", "pm", "mp":
+		return name
+	case "times", "cdot", "ast":
+		return "*"
+	case "div":
+		return "/"
 	case "le", "leq", "leqslant":
 		return "<="
 	case "ge", "geq", "geqslant":

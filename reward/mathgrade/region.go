@@ -88,7 +88,7 @@ func (c *answers) pieces(n *node) ([]piece, bool) {
 		}
 		return c.span(n.kids[0], n.kids[1], n.name[0] == '(', n.name[1] == ')')
 	case opSet:
-		return c.points1(n)
+		return c.dots(n)
 	case opConst:
 		switch n.name {
 		case "R":
@@ -136,7 +136,7 @@ func (c *answers) span(lo, hi *node, openLo, openHi bool) ([]piece, bool) {
 	return []piece{{a, b}}, true
 }
 
-func (c *answers) points1(n *node) ([]piece, bool) {
+func (c *answers) dots(n *node) ([]piece, bool) {
 	var out []piece
 	for _, v := range elements(n) {
 		b, ok := c.end(v, false)
