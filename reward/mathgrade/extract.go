@@ -152,7 +152,20 @@ func marked(text string, markers []string) found {
 	if i := strings.LastIndex(s, " is "); i >= 0 && prosaic(s) { // the largest n is 34
 		s = strings.TrimSpace(s[i+len(" is "):])
 	}
-	return found{text: s, where: fmt.Sprintf("after %q", mark)}
+	return found{text: only(s), where: fmt.Sprintf("after %q", mark)}
+}
+
+// only is the one number of a sentence that is no answer as a whole: Jane began 3 hours ago. One that denies it is left as it is.
+func only(s string) string {
+	if !prosaic(s) || strings.Contains(s, " not ") || strings.Contains(s, "n't ") || strings.ContainsAny(s, `$\`) || read(s, true, false).err == nil {
+		return s
+	}
+	_, a, end, ok1 := reward.FirstNumber(s)
+	_, b, _, ok2 := reward.LastNumber(s)
+	if !ok1 || !ok2 || a != b || a == 0 {
+		return s
+	}
+	return s[a:end] + measure(s[end:])
 }
 
 // prosaic reports whether words stand around the mathematics or numbers of a text: what is no unit, function or "and".

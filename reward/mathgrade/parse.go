@@ -15,8 +15,18 @@ type reading struct {
 	grouped bool // root takes a comma for a mark between thousands
 }
 
-// read reads s as mathematics.
+// read reads s as mathematics. Where that fails, it may be that every backslash of it was doubled on the way.
 func read(s string, groups, loose bool) reading {
+	r := readOnce(s, groups, loose)
+	if r.err != nil && strings.Contains(s, `\\`) {
+		if single := readOnce(strings.ReplaceAll(s, `\\`, `\`), groups, loose); single.err == nil {
+			return single
+		}
+	}
+	return r
+}
+
+func readOnce(s string, groups, loose bool) reading {
 	r := reading{text: s}
 	toks, grouped, err := lex(s, groups, loose)
 	r.grouped, r.err = grouped, err
