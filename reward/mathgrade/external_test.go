@@ -182,7 +182,7 @@ func library(t *testing.T) *External {
 	}
 	python := filepath.Join(dir, "mathverify", "bin", "python")
 	if _, err := os.Stat(python); err != nil {
-		t.Skipf("no math-verify: %v (python3 -m venv %s; bin/pip install math-verify antlr4-python3-runtime==4.13.2)", err, filepath.Join(dir, "mathverify"))
+		t.Skipf("math-verify is not installed: %v; get it with: scripts/mathverify.sh install", err)
 	}
 	return external(t, ExternalOptions{Python: python, Limit: 20 * time.Second})
 }
