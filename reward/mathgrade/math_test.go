@@ -441,3 +441,36 @@ func BenchmarkGrade(b *testing.B) {
 		}
 	})
 }
+
+// pieces of what models write, each with its braces closed.
+func pieces() []string {
+	return strings.Fields(`0 1 2 7 10 1,000 0.5 .5 3. 1e5 x y n e i \pi \infty \frac{1}{2} \frac12 \frac{x} \sqrt{2} \sqrt[3]{x} \sqrt 2^{10} ^2 ^ _ _5 _{n} + - * / = < > \le \ge \ne
+		\approx \pm \mp ( ) [ ] | , ; : ! % ' \% \{ \} \{1,2\} (1,2) [0,1) \cup \cap \setminus \in \mathbb{R} \emptyset \sin \cos^2 \log_2 \ln \tan^{-1} \text{cm} \text{and}
+		\text{or} cm kg apples and or ^\circ \degree \binom{5}{2} \left( \right) \begin{pmatrix}1&2\\3&4\end{pmatrix} \\ & f(x) \overline{AB} 0.\overline{3} $ \$ \cdot \times
+		\lfloor x\rfloor ½ √ π ≤ ∞ ² − \ \, \quad sinx xy Paris \unknown \text{ {} {x} \mid \langle \rangle 9^{9^{9}} 100! x! \gcd(4,6) \max`)
+}
+
+// Law: whatever is written, it is judged without a panic, the same every time, and an answer that is the truth to the letter is right.
+func TestAnythingIsItself(t *testing.T) {
+	g := grader(t, Options{})
+	all := pieces()
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) string {
+			return strings.Join(rapid.SliceOfN(rapid.SampledFrom(all), 1, 8).Draw(t, name), rapid.SampledFrom([]string{"", " "}).Draw(t, "between"))
+		}
+		answer, truth := draw("answer"), draw("truth")
+		first, err := g.Grade(context.Background(), input(`\boxed{`+answer+`}`, truth))
+		again, err2 := g.Grade(context.Background(), input(`\boxed{`+answer+`}`, truth))
+		if first.Score != again.Score || first.Evidence != again.Evidence || (err == nil) != (err2 == nil) {
+			t.Fatalf("%s for %s: %+v %v, then %+v %v", answer, truth, first, err, again, err2)
+		}
+		if inside, end := closing(truth + "}"); inside != truth || end != len(truth)+1 || strings.HasSuffix(truth, `\`) {
+			return // no box can hold it
+		}
+		self, err := g.Grade(context.Background(), input(`\boxed{`+truth+`}`, `\boxed{`+truth+`}`))
+		var nothing *reward.Unjudged
+		if self.Score != 1 && !errors.As(err, &nothing) {
+			t.Fatalf("%s is not itself: %+v, %v", truth, self, err)
+		}
+	})
+}
