@@ -28,6 +28,8 @@ type found struct {
 func find(text string, ways, markers []string) found {
 	if i := strings.LastIndex(text, "</think>"); i >= 0 {
 		text = text[i+len("</think>"):]
+	} else if strings.Contains(text, "<think>") {
+		return found{} // it never came to an answer
 	}
 	for _, way := range ways {
 		var f found

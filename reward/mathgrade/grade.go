@@ -55,7 +55,11 @@ func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, er
 	if strings.TrimSpace(in.Text) == "" {
 		return reward.Finding{Evidence: "no final text"}, nil
 	}
-	f := find(in.Text, g.opt.Extract, g.opt.Markers)
+	text := in.Text
+	if g.opt.Comma == "decimal" {
+		text, truth = pointed(text), pointed(truth)
+	}
+	f := find(text, g.opt.Extract, g.opt.Markers)
 	if f.text == "" {
 		return reward.Finding{Evidence: "no answer found"}, nil
 	}

@@ -45,6 +45,11 @@ func TestOptions(t *testing.T) {
 		{"units passed over", Options{Units: "ignore"}, "5 cm", "5 kg", "yes"},
 		{"percent is a hundredth", Options{Percent: "strict"}, "50\\%", "50", "no"},
 		{"percent is a hundredth indeed", Options{Percent: "strict"}, "50\\%", "0.5", "yes"},
+		{"a decimal comma", Options{Comma: "decimal"}, "1000,99", "1000.99", "yes"},
+		{"points between thousands", Options{Comma: "decimal"}, "1.234.567,5", "1234567,50", "yes"},
+		{"a decimal point all the same", Options{Comma: "decimal"}, "0.125", "0,125", "yes"},
+		{"a comma parts no numbers then", Options{Comma: "decimal"}, "1,2", `\{1;2\}`, "no"},
+		{"a semicolon does", Options{Comma: "decimal"}, "1;2,5", `\{1;2,5\}`, "yes"},
 		{"work left undone", Options{Simplify: "any"}, "2^{10}", "1024", "yes"},
 		{"an equation left unsolved", Options{Simplify: "any"}, "2x = 6", "x = 3", "yes"},
 		{"never an inequality", Options{Inequality: "never"}, "1 < x < 2", "(1,2)", "no"},
@@ -70,10 +75,10 @@ func TestOptions(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	with := `{"extract": ["boxes"], "markers": [" "], "boxes": "first", "tolerance": -1, "relative": -2, "digits": -3, "units": "a", "percent": "b",
+	with := `{"extract": ["boxes"], "markers": [" "], "boxes": "first", "comma": "f", "tolerance": -1, "relative": -2, "digits": -3, "units": "a", "percent": "b",
 		"simplify": "c", "inequality": "d", "echo": "e"}`
 	_, err := Kind().Make(reward.Spec{With: []byte(with)})
-	for _, want := range []string{"extract[0]", "markers[0]", "boxes:", "tolerance: -1", "relative: -2", "digits: -3", "units:", "percent:", "simplify:", "inequality:", "echo:"} {
+	for _, want := range []string{"extract[0]", "markers[0]", "boxes:", "comma:", "tolerance: -1", "relative: -2", "digits: -3", "units:", "percent:", "simplify:", "inequality:", "echo:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}

@@ -20,6 +20,9 @@ type Options struct {
 	// Boxes says what several boxes that differ mean: agree (the answer hedges: it is ambiguous and scores 0) or last (the last counts).
 	// Default agree.
 	Boxes string `json:"boxes"`
+	// Comma says what a comma between digits is: thousands (1,234 is 1234; it may also part two numbers) or decimal (1,5 is 1.5 and 1.234,5 is
+	// 1234.5; a semicolon parts numbers). Default thousands.
+	Comma string `json:"comma"`
 	// Tolerance is how far a number may be from the truth. Default 0.
 	Tolerance float64 `json:"tolerance"`
 	// Relative is the same as a share of the truth: 0.01 is one per cent. Default 0.
@@ -78,6 +81,7 @@ func (o Options) Validate() error {
 		of          []string
 	}{
 		{"boxes", o.Boxes, []string{"agree", "last"}},
+		{"comma", o.Comma, []string{"thousands", "decimal"}},
 		{"units", o.Units, []string{"compatible", "strict", "ignore"}},
 		{"percent", o.Percent, []string{"same", "strict"}},
 		{"simplify", o.Simplify, []string{"required", "any"}},
@@ -103,7 +107,7 @@ func (o Options) withDefaults() Options {
 		to    *string
 		value string
 	}{
-		{&o.Boxes, "agree"}, {&o.Units, "compatible"}, {&o.Percent, "same"}, {&o.Simplify, "required"}, {&o.Inequality, "solved"}, {&o.Echo, "refuse"},
+		{&o.Boxes, "agree"}, {&o.Comma, "thousands"}, {&o.Units, "compatible"}, {&o.Percent, "same"}, {&o.Simplify, "required"}, {&o.Inequality, "solved"}, {&o.Echo, "refuse"},
 	} {
 		if *f.to == "" {
 			*f.to = f.value

@@ -111,3 +111,20 @@ func at(s string, i int) byte {
 	}
 	return s[i]
 }
+
+// pointed writes numbers with decimal commas as others do: 1.234,5 as 1234.5.
+func pointed(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := range len(s) {
+		between := isDigit(at(s, i-1)) && isDigit(at(s, i+1))
+		switch {
+		case s[i] == ',' && between:
+			b = append(b, '.')
+		case s[i] == '.' && between && isDigit(at(s, i+2)) && isDigit(at(s, i+3)) && !isDigit(at(s, i+4)) && (s[i-1] != '0' || isDigit(at(s, i-2))):
+			// it parts thousands
+		default:
+			b = append(b, s[i])
+		}
+	}
+	return string(b)
+}
