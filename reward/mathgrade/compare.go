@@ -212,8 +212,27 @@ func (c *answers) list(truth, answer *node) bool {
 	if answer.op == opSet && truth.name == "or" { // alternatives are a set
 		return c.unordered(elements(truth), elements(answer), true)
 	}
+	if assigns(truth) && answer.op == opList && !slices.ContainsFunc(answer.kids, func(k *node) bool { return k.op == opRel }) {
+		return c.inOrder(truth.kids, answer.kids) // 2, 1 is not a = 1, b = 2
+	}
 	t, a := elements(truth), elements(answer)
 	return (len(t) == len(a) || len(t) == len(c.distinct(t))) && c.unordered(t, a, true)
+}
+
+// assigns reports whether a list gives values to letters that differ, more than by a subscript.
+func assigns(n *node) bool {
+	var seen []string
+	for _, k := range n.kids {
+		if k.op != opRel || k.rels[0] != "=" || k.kids[0].op != opSym {
+			return false
+		}
+		base, _, _ := strings.Cut(k.kids[0].name, "_")
+		if slices.Contains(seen, base) {
+			return false
+		}
+		seen = append(seen, base)
+	}
+	return true
 }
 
 // interval reports whether brackets can only mean an interval.
