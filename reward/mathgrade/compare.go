@@ -88,7 +88,7 @@ func elements(n *node) []*node {
 	}
 	var out []*node
 	for _, k := range n.kids {
-		if k.op == opRel && n.op == opList && len(k.rels) == 1 && k.rels[0] == "=" && isName(k.kids[0]) && n.oneName() {
+		if k.op == opRel && n.op == opList && len(k.rels) == 1 && k.rels[0] == "=" && isLetters(k.kids[0]) && n.oneName() {
 			k = k.kids[1]
 		}
 		if k.op == opList { // x = {1, 2}
@@ -153,7 +153,7 @@ func (c *answers) stated(truth, n *node) []*node {
 		return nil
 	}
 	rest := n.kids
-	if named := isName(rest[0]) && len(rest[0].symbols()) > 0; named || len(rest[0].symbols()) > 1 && c.opt.Simplify == "any" {
+	if named := isLetters(rest[0]) || isName(rest[0]) && len(rest[0].symbols()) > 1; named || len(rest[0].symbols()) > 1 && c.opt.Simplify == "any" {
 		rest = rest[1:]
 	} else if len(rest[0].symbols()) > 0 && len(truth.symbols()) == 0 {
 		return nil

@@ -159,7 +159,9 @@ func (c *comparer) near(truth, answer *big.Rat) bool {
 // within reports whether two numbers are within the tolerances that were set.
 func (c *comparer) within(truth, answer *big.Float) bool {
 	d := c.high.sub(truth, answer)
-	d.Abs(d)
+	if d.Abs(d); d.IsInf() {
+		return false
+	}
 	if t := c.opt.Tolerance; t > 0 && d.Cmp(c.decimal(t)) <= 0 {
 		return true
 	}
@@ -216,6 +218,9 @@ func (c *comparer) gap(e *evaluator, a, b value) *big.Float { return e.abs(e.add
 func (c *comparer) vanishes(low, high, size1, size2 *big.Float) bool {
 	if high.Sign() == 0 {
 		return true
+	}
+	if high.IsInf() || low.IsInf() {
+		return false
 	}
 	if size1.Cmp(size2) < 0 {
 		size1 = size2

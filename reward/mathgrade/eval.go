@@ -28,7 +28,20 @@ func newEvaluator(prec uint, work *budget) *evaluator {
 	return &evaluator{reals: &reals{prec: prec}, work: work}
 }
 
-func (e *evaluator) eval(n *node) (value, error) {
+// eval works a node out. What leaves the range of math/big on the way (infinity less infinity) is too large.
+func (e *evaluator) eval(n *node) (v value, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, nan := r.(big.ErrNaN); !nan {
+				panic(r)
+			}
+			v, err = value{}, errLarge
+		}
+	}()
+	return e.node(n)
+}
+
+func (e *evaluator) node(n *node) (value, error) {
 	if err := e.work.spend(2); err != nil {
 		return value{}, err
 	}
@@ -100,7 +113,7 @@ func (e *evaluator) arithmetic(n *node) (value, error) {
 func (e *evaluator) all(ns []*node) ([]value, error) {
 	vs := make([]value, len(ns))
 	for i, n := range ns {
-		v, err := e.eval(n)
+		v, err := e.node(n)
 		if err != nil {
 			return nil, err
 		}
@@ -184,16 +197,22 @@ func (e *evaluator) over(a, b value) (value, error) {
 	return value{re: e.quo(v.re, size), im: e.quo(v.im, size)}, nil
 }
 
+// abs is the size of a value. The parts are brought near to 1 first: the square of what is just in range is not.
 func (e *evaluator) abs(v value) *big.Float {
-	if v.im == nil {
+	switch {
+	case v.im == nil || v.im.Sign() == 0:
 		return e.zero().Abs(v.re)
+	case v.re.Sign() == 0:
+		return e.zero().Abs(v.im)
 	}
-	return e.zero().Sqrt(e.add(e.mul(v.re, v.re), e.mul(v.im, v.im)))
+	k := max(v.re.MantExp(nil), v.im.MantExp(nil))
+	re, im := e.scaled(v.re, -k), e.scaled(v.im, -k)
+	return e.scaled(e.zero().Sqrt(e.add(e.mul(re, re), e.mul(im, im))), k)
 }
 
 // powerOf works out base^exponent: by multiplying where the exponent is a whole number, as a root where it is a fraction.
 func (e *evaluator) powerOf(n *node) (value, error) {
-	base, err := e.eval(n.kids[0])
+	base, err := e.node(n.kids[0])
 	if err != nil {
 		return value{}, err
 	}
@@ -204,7 +223,7 @@ func (e *evaluator) powerOf(n *node) (value, error) {
 	case errors.Is(err, errUndefined) || e.work.ended != nil:
 		return value{}, err
 	}
-	v, err := e.eval(n.kids[1])
+	v, err := e.node(n.kids[1])
 	if err != nil {
 		return value{}, err
 	}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -203,6 +205,23 @@ func TestHostileAnswersAreBounded(t *testing.T) {
 			if got == "yes" && truth != answer {
 				t.Errorf("%s for %s: %s", name, short(truth), why)
 			}
+		}
+	}
+}
+
+// What is far out of proportion takes no memory in proportion.
+func TestHugeNumbersStaySmall(t *testing.T) {
+	for _, c := range [][2]string{
+		{"9^{9^{9}}", "7x"}, {"{NNN}", `9^{9^{9}}1\frac3t{2}`}, {"9^{9^{9}+1}", "nfp90"}, {"9^{9^{9}}", `\sqrt2`}, {"9^{-9^{9}}", `\sqrt2`}, {`\pi`, "9^{9^{9}}"},
+		{"(1,9^{9^{9}})", "(1,2)"}, {"x<9^{9^{9}}", "x<\\pi"}, {`\sin 9^{9^{9}}`, "x"}, {`x+9^{9^{9}}i`, "x"}, {`x = 9^{9^{9}} = 3`, "3"}, {"e^{10^9}x", `\sqrt x`},
+		{`\{9^{9^{9}},1\}`, `(-\infty,9^{-9^{9}})`}, {`9^{9^9}x=y`, "x=y+2"}, {"9^{9^{9}}", "1.234567"}, {"3000!^{2000}", `\pi`},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, why := verdict(t, grader(t, Options{Tolerance: 0.1, Relative: 0.1}), input(`\boxed{`+c[0]+`}`, c[1]))
+		runtime.ReadMemStats(&after)
+		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 60 || got == "yes" {
+			t.Errorf("%s for %s: %s after %d MiB: %s", c[0], c[1], got, mib, why)
 		}
 	}
 }
@@ -478,4 +497,26 @@ func TestAnythingIsItself(t *testing.T) {
 			t.Fatalf("%s is not itself: %+v, %v", truth, self, err)
 		}
 	})
+}
+
+// Law: of values that are all different, each is right for itself and for no other, whichever of them is the truth. One pair in ten is tried;
+// TRANCHE_COMPARE=1 tries all, which takes a minute.
+func TestDifferentValuesDiffer(t *testing.T) {
+	values := strings.Fields(`0 1 -1 2 1/2 1/3 0.3333 \sqrt{2} -\sqrt{2} \sqrt{3} \sqrt[3]{2} \pi 2\pi \frac{\pi}{2} e e^2 e^{\pi} \pi^{e} \ln{2} \ln{3} \log_{2}{3} 5! 100! \frac{1}{100!}
+		9^{9^{9}} 9^{9^{9}-1} 9^{9^{9}}+1 9^{-9^{9}} -9^{9^{9}} 2^{10000} 2^{10001} 10^{100} 10^{-100} i -i 1+i e^{i} \sqrt{-2} 9^{9^{9}}i x x^2 x^3 |x| -x \sqrt{x^2+1} \sin{x} \cos{x}
+		\tan{x} \sin^2{x} x+y xy \frac{x}{y} n! 2^n (-1)^n \binom{n}{2} \ln{x} e^x e^{-x} \sin{x}+10^{-30} x+10^{-300} x+9^{9^{9}} 9^{9^{9}}x e^{9^{9}x} x^{9^{9}} f(x) f(y) (1,2)
+		[1,2] [1,2) \{1,2\} \{1,2,3\} (2,1) (1,2)\cup(3,4) x<1 x\le1 x>1 x^2<1 x^2=2 y=2x y=3x (-\infty,7] \mathbb{R} \emptyset \infty -\infty 1:2 2:1 204_5 \begin{pmatrix}1&2\\3&4\end{pmatrix}
+		50\text{cm} 50\text{kg} Tom HTT C \pm3 \floor{x} \max(x,y) \arctan{x} \sinh{x} 2^{2^{x}} x^{x}`)
+	loose := Options{Simplify: "any", Inequality: "any"}
+	g := grader(t, loose)
+	for i, truth := range values {
+		for k, answer := range values {
+			if i != k && (3*i+k)%10 != 0 && os.Getenv("TRANCHE_COMPARE") == "" {
+				continue
+			}
+			if got, why := verdict(t, g, input(`\boxed{`+answer+`}`, truth)); (got == "yes") != (i == k) {
+				t.Errorf("%s for %s: %s: %s", answer, truth, got, why)
+			}
+		}
+	}
 }

@@ -19,8 +19,20 @@ func (r *reals) from(v *big.Rat) *big.Float { return r.zero().SetRat(v) }
 
 func (r *reals) whole(n int64) *big.Float { return r.zero().SetInt64(n) }
 
-func (r *reals) add(a, b *big.Float) *big.Float { return r.zero().Add(a, b) }
-func (r *reals) sub(a, b *big.Float) *big.Float { return r.zero().Sub(a, b) }
+// add leaves out a term that is too small to show: math/big would write both out to the last bit first, and 9^9^9 has a thousand million.
+func (r *reals) add(a, b *big.Float) *big.Float {
+	if a.Sign() != 0 && b.Sign() != 0 {
+		switch d := a.MantExp(nil) - b.MantExp(nil); {
+		case d > int(r.prec+2*guard):
+			return r.zero().Set(a)
+		case -d > int(r.prec+2*guard):
+			return r.zero().Set(b)
+		}
+	}
+	return r.zero().Add(a, b)
+}
+
+func (r *reals) sub(a, b *big.Float) *big.Float { return r.add(a, r.neg(b)) }
 func (r *reals) mul(a, b *big.Float) *big.Float { return r.zero().Mul(a, b) }
 func (r *reals) quo(a, b *big.Float) *big.Float { return r.zero().Quo(a, b) }
 func (r *reals) neg(a *big.Float) *big.Float    { return r.zero().Neg(a) }
