@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/ns"}, // it tests over back ends
 	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
 	"reward":                             {"episode", "internal/workpool"},
-	"reward/mathgrade":                   {"episode", "reward"},
+	"reward/mathgrade":                   {"episode", "reward", "internal/offspring"},
 	"reward/codegrade":                   {"episode", "reward", "action/sandbox"},
 	"reward/textgrade":                   {"episode", "reward", "internal/jsonschema"},
 	"reward/judge":                       {"episode", "reward"},
