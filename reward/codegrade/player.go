@@ -125,9 +125,8 @@ func (p *player) ready(ctx context.Context) error {
 		p.broken = fmt.Sprintf("not run: tests before it ended the program %d times", p.deaths)
 		return nil
 	}
-	if left := p.left(); left.cpu <= 0 || left.wall <= 0 {
-		p.broken = "not run: the time is used up"
-		return nil
+	if p.spent() {
+		return p.starved()
 	}
 	var err error
 	if p.live, err = begin(ctx, p.box, wireScript+candidateScript, p.left().cpu, p.left().wall); err != nil {
@@ -186,10 +185,10 @@ func (p *player) exchange(ctx context.Context, job, told any) (end string, err e
 	if err != nil {
 		return "", died("the program's end", err)
 	}
-	if r.end == sandbox.StatusWallLimit && p.seen < p.opt.Wall/2 {
-		return "", died("wait for the program", errors.New("this machine is too busy to tell a slow program from a stopped one"))
-	}
-	if res.Status == sandbox.StatusWallLimit {
+	if r.end == sandbox.StatusWallLimit {
+		if err := p.starved(); err != nil {
+			return "", err
+		}
 		p.broken = "not run: a test before it did not end in time"
 	}
 	return string(ended(res)), nil
@@ -215,6 +214,26 @@ func (p *player) left() limits {
 // some is limits that still let a program say why it ended.
 func (l limits) some() limits {
 	return limits{max(l.cpu, lookEvery), max(l.wall, lookEvery)}
+}
+
+// spent tells that no time is left for more tests.
+func (p *player) spent() bool {
+	left := p.left()
+	if left.cpu <= 0 {
+		p.broken = "not run: the CPU time is used up"
+	} else if left.wall <= 0 {
+		p.broken = "not run: the time is used up"
+	}
+	return p.broken != ""
+}
+
+// starved is the error where wall time ran out on a machine that is too busy, which says nothing of the program: this process was hardly
+// run to look at it, or the program worked all the time (one that sleeps does not) and still did not come to its CPU time.
+func (p *player) starved() error {
+	if time.Until(p.until) > 0 || p.seen >= p.opt.Wall/2 && p.cpu < p.opt.Wall/20 {
+		return nil
+	}
+	return died("wait for the program", errors.New("this machine is too busy to tell a slow program from a stopped one"))
 }
 
 // lose ends a program that does not keep to the rules.

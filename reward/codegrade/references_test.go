@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 )
 
 // rows reads a data set.
@@ -67,24 +68,30 @@ func answers(rows []map[string]any, id, solution string, stubs ...func(map[strin
 	return list
 }
 
+// patient has limits for references that compute for seconds, on a machine that is busy with other tests.
+func patient(o Options) Options {
+	o.CPU, o.TestCPU, o.Wall = 2*time.Minute, time.Minute, 10*time.Minute
+	return o
+}
+
 func TestHumanEvalReferencesPassAndStubsDoNot(t *testing.T) {
 	list := answers(some(rows(t, "tasks-humaneval/humaneval.first82.jsonl"), 8), "task_id", "canonical_solution",
 		func(map[string]any) string { return "    pass\n" }, func(map[string]any) string { return "    return None\n" })
-	found := newGrader(t, Options{Extract: "all"}).settle(t, list, 2)
+	found := newGrader(t, patient(Options{Extract: "all"})).settle(t, list, 2)
 	t.Logf("%d verdicts", len(found))
 }
 
 func TestMBPPReferencesPassAndStubsDoNot(t *testing.T) {
 	stub := func(row map[string]any) string { return stubs(text(row["code"])) }
 	list := answers(some(rows(t, "tasks-mbpp/mbpp.part.jsonl"), 48), "task_id", "code", stub)
-	found := newGrader(t, Options{}).settle(t, list, 2)
+	found := newGrader(t, patient(Options{})).settle(t, list, 2)
 	t.Logf("%d verdicts", len(found))
 }
 
 func TestCruxEvalReferencesPassAndStubsDoNot(t *testing.T) {
 	list := answers(some(rows(t, "tasks-cruxeval/cruxeval.first400.jsonl"), 40), "id", "code",
 		func(map[string]any) string { return "def f(*args, **kwargs):\n    pass\n" })
-	found := newGrader(t, Options{Form: FormFunction, Function: "f", Syntax: "python", Inputs: "input", Outputs: "output"}).settle(t, list, 2)
+	found := newGrader(t, patient(Options{Form: FormFunction, Function: "f", Syntax: "python", Inputs: "input", Outputs: "output"})).settle(t, list, 2)
 	t.Logf("%d verdicts", len(found))
 }
 

@@ -21,17 +21,15 @@ const mainFile = "main.py"
 
 // runMain runs the program on one input, in a sandbox that is as new. "" = its output is the expected one.
 func (p *player) runMain(ctx context.Context, c check) (string, error) {
+	if p.broken != "" || p.spent() {
+		return p.broken, p.starved()
+	}
 	left := p.left()
-	if p.broken == "" && (left.cpu <= 0 || left.wall <= 0) {
-		p.broken = "not run: the time is used up"
-	}
-	if p.broken != "" {
-		return p.broken, nil
-	}
 	if err := errors.Join(p.box.Reset(ctx), p.box.Put(ctx, sandbox.File{Path: mainFile, Data: []byte(p.load.Source)})); err != nil {
 		return "", died("put the program into the sandbox", err)
 	}
 	most := 2*len(c.text) + 1<<20
+	began := time.Now()
 	proc, err := p.box.Start(ctx, sandbox.Cmd{
 		Args: []string{"python3", "-s", mainFile}, Stdin: []byte(c.in), CPU: left.cpu, Wall: left.wall, Keep: 2 * most, OutputLimit: int64(most),
 	})
@@ -40,6 +38,7 @@ func (p *player) runMain(ctx context.Context, c check) (string, error) {
 	}
 	r, err := proc.Wait(ctx)
 	p.count(r)
+	p.seen += time.Since(began)
 	switch {
 	case err != nil:
 		return "", died("run the program", err)
@@ -47,8 +46,11 @@ func (p *player) runMain(ctx context.Context, c check) (string, error) {
 		return "", ctx.Err()
 	case r.Status == sandbox.StatusNotFound:
 		return "", died("run the program", errors.New("there is no python3 in the sandbox"))
-	case r.Status == sandbox.StatusWallLimit && r.Usage.CPU > 0:
+	case r.Status == sandbox.StatusWallLimit:
 		p.broken = "not run: a test before it did not end in time"
+		if err := p.starved(); err != nil {
+			return "", err
+		}
 	}
 	if r.Status != sandbox.StatusOK {
 		return fmt.Sprintf("it ended badly: %s%s", r.Status, exitCode(r)), nil

@@ -72,8 +72,7 @@ def trial():
             checks = [s for s in body if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1]
             if not checks:
                 self.body = body
-                if self.entry:
-                    self.own.add(self.entry)
+                self.own |= {self.entry} if self.entry else self.shadowed(body)
                 return
             check = checks[-1]
             self.param = check.args.args[0].arg
@@ -86,6 +85,13 @@ def trial():
             if returns(check.body):
                 self.whole = check
                 self.body = []
+
+        # A function under test may have a builtin's name (MBPP's sum): where tests call nothing else, that is what they call.
+        def shadowed(self, body):
+            if any(loaded(s) - set(vars(builtins)) - set(self.trusted) - standard for s in body):
+                return set()
+            heads = [s.test.left if isinstance(s.test, ast.Compare) else s.test for s in body if isinstance(s, ast.Assert)]
+            return {h.func.id for h in heads if isinstance(h, ast.Call) and isinstance(h.func, ast.Name)}
 
         def do(self, s):
             exec(compile(ast.Module([s], []), "<tests>", "exec", 0, True), self.trusted)
