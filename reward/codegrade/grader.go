@@ -58,6 +58,9 @@ func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, er
 	if until, ok := ctx.Deadline(); ok && time.Until(until) < g.opt.Wall+margin {
 		return reward.Finding{}, fmt.Errorf("the reward timeout leaves %s, less than wall (%s) and %s more: raise it, or lower wall", time.Until(until).Round(time.Second), g.opt.Wall, margin)
 	}
+	if g.opt.Form == FormRepo {
+		return g.gradeRepo(ctx, in)
+	}
 	began := time.Now()
 	s, err := g.suite(ctx, in)
 	if err != nil {

@@ -57,6 +57,9 @@ type Options struct {
 	TestCPU time.Duration `json:"test-cpu"`
 	// Wall is the time of all tests of an answer together; the reward timeout has to be longer. Default 20s.
 	Wall time.Duration `json:"wall"`
+
+	// Repo are the options of form repo.
+	Repo RepoOptions `json:"repo"`
 }
 
 // Forms of tests.
@@ -91,6 +94,7 @@ func (o Options) withDefaults() Options {
 			*d.field = d.standin
 		}
 	}
+	o.Repo = o.Repo.withDefaults()
 	return o
 }
 
@@ -127,7 +131,7 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %s, expected more than 0s", d.name, d.value))
 		}
 	}
-	return errors.Join(append(errs, o.tierFaults()...)...)
+	return errors.Join(slices.Concat(errs, o.tierFaults(), o.Repo.faults())...)
 }
 
 func (o Options) tierFaults() (errs []error) {

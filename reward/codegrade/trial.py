@@ -222,7 +222,7 @@ def trial():
                     return {"call": self.called(inner.func.id), "wrap": wrap, "args": [encode(self.value(a)) for a in inner.args],
                             "kwargs": {k.arg: encode(self.value(k.value)) for k in inner.keywords}}
                 except Refused:
-                    return None
+                    pass  # a function as an argument, say: it is made where it is used
             names = self.free(node)
             if names & (self.open | (set(self.trusted) - self.modules)):
                 return None  # what the task defines is not to be taken from the answer
