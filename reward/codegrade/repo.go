@@ -325,7 +325,7 @@ func (m *marks) read(ids []string, outcomes map[string]string, bird canary, why 
 		return
 	}
 	m.ran = true
-	if wrong := bird.wrong(outcomes); wrong != "" {
+	if wrong := bird.wrong(ids, outcomes); wrong != "" {
 		b.tampered = append(b.tampered, "("+wrong+")")
 		m.why = wrong
 		return
@@ -384,14 +384,17 @@ func newCanary(runner, id string, tree files) canary {
 	return c
 }
 
-// wrong says that a canary did not end as it had to; "" = all did.
-func (c canary) wrong(outcomes map[string]string) string {
+// wrong says that a canary did not end as it had to; "" = all did. Where nothing passed, tests that were not run at all say nothing: a module
+// that cannot be loaded ends pytest before the first.
+func (c canary) wrong(ids []string, outcomes map[string]string) string {
+	some := slices.ContainsFunc(ids, func(id string) bool { return outcomes[id] == "passed" })
 	for i, id := range c.ids {
-		how := outcomes[id]
-		if i == 0 && how != "passed" && outcomes[""] == "" {
+		switch how := outcomes[id]; {
+		case how == "" && some:
+			return "a test of ours was not run"
+		case i == 0 && how != "" && how != "passed":
 			return "a test that has to pass did not"
-		}
-		if i > 0 && how == "passed" {
+		case i > 0 && how == "passed":
 			return "a test that has to fail passed"
 		}
 	}
