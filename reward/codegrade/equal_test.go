@@ -103,6 +103,14 @@ func TestToleranceIsOfFloatsAlone(t *testing.T) {
 	}
 }
 
+func TestPartsAreCountedOutsideTexts(t *testing.T) {
+	for text, want := range map[string]int{`["l",[["i","1"],["n"]]]`: 7, `["s","[,[,\",["]`: 2, `{"value":["s",""]}`: 3, ``: 0} {
+		if got := parts([]byte(text)); got != want {
+			t.Errorf("%s: %d parts, want %d", text, got, want)
+		}
+	}
+}
+
 // A value that is read is written again as it was, and is equal to itself unless there is a NaN or a one-time thing in it.
 func FuzzWire(f *testing.F) {
 	for _, seed := range []string{`["n"]`, `["b",1]`, `["i","-ff"]`, `["f","0x1.8p+3"]`, `["s","x"]`, `["S","eda080"]`, `["d",[["i","1"],["l",[]]]]`,

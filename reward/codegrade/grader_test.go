@@ -225,9 +225,7 @@ func TestVerdictsAreTheSameWithAnyNumberOfWorkers(t *testing.T) {
 	var list []question
 	for i, program := range []string{"def f(x): return x * x", "def f(x): return x", "def f(x): return {x}", "import os\ndef f(x): os._exit(x)", "def f(x): return 1 / (x - 3)",
 		"def f(x): return f(x)", "def f(x): raise KeyError", "x =", "def f(x): return set(range(x))"} {
-		for n := range 2 {
-			list = append(list, question{name: "program", want: one(i == 0), task: task(string(rune('a'+i))+string(rune('0'+n)), nil, tests), answer: program})
-		}
+		list = append(list, question{name: "program", want: one(i == 0), task: task(string(rune('a'+i)), nil, tests), answer: program})
 	}
 	verdicts := func(workers int) string {
 		g := newGrader(t, Options{Sample: 4, Seed: 7})
@@ -287,5 +285,22 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	}
 	if _, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(`{"cpuu":"2s"}`)}); err == nil || !strings.Contains(err.Error(), "cpuu") {
 		t.Errorf("%v, want an error that names cpuu", err)
+	}
+}
+
+// BenchmarkGrade is one verdict on a right program with three tests, with as many workers as there are cores.
+func BenchmarkGrade(b *testing.B) {
+	tasks := adding()
+	for form, program := range map[string]string{"asserts": honest, "check": honest, "function": honest, "stdin": honestMain} {
+		b.Run(form, func(b *testing.B) {
+			g := newGrader(b, Options{Extract: "all"})
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if f, err := g.judge(tasks[form].task, program); err != nil || f.Score != 1 {
+						b.Fatalf("%+v, %v", f, err)
+					}
+				}
+			})
+		})
 	}
 }

@@ -99,8 +99,29 @@ func (p *program) read() ([]byte, error) {
 		return nil, errWire
 	}
 	text := make([]byte, n)
-	_, err = io.ReadFull(p.from, text)
+	if _, err = io.ReadFull(p.from, text); err == nil && parts(text) > mostParts {
+		err = errWire
+	}
 	return text, err
+}
+
+// mostParts bounds what a message takes when it is read, which is many times its length where it is all brackets. wire.py stays well below.
+const mostParts = 1 << 20
+
+// parts counts brackets and commas outside of texts.
+func parts(text []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == '[' || c == ',' || c == '{'):
+			n++
+		}
+	}
+	return n
 }
 
 // gone is how long a program that let go of its descriptor may take to end by itself, so that its status can be told.
