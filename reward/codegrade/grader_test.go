@@ -304,3 +304,38 @@ func BenchmarkGrade(b *testing.B) {
 		})
 	}
 }
+
+func TestWhoseFaultItIsThatTimeRanOut(t *testing.T) {
+	const wall = 20 * time.Second
+	cpu := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+	for name, c := range map[string]struct {
+		list    []pace
+		starved bool
+	}{
+		"it slept":                           {[]pace{paceOf(wall, wall, cpu(0))}, false},
+		"it worked for a second, then slept": {[]pace{paceOf(time.Second, time.Second, cpu(time.Second)), paceOf(19*time.Second, 19*time.Second, cpu(10*time.Millisecond))}, false},
+		"it worked and got little":           {[]pace{paceOf(wall, wall, cpu(2*time.Second))}, true},
+		"nobody looked":                      {[]pace{paceOf(2*time.Second, wall, cpu(0))}, true},
+		"it never came to run":               {nil, true},
+	} {
+		var sum pace
+		for _, p := range c.list {
+			sum.add(p)
+		}
+		if got := sum.starved(wall); got != c.starved {
+			t.Errorf("%s: starved %v, want %v", name, got, c.starved)
+		}
+	}
+}
+
+// A program that worked for a while and then sleeps is not the machine's fault.
+func TestSleepIsNoWayOut(t *testing.T) {
+	g := newGrader(t, Options{CPU: 30 * time.Second, TestCPU: 20 * time.Second, Wall: 5 * time.Second})
+	f, err := g.judge(task("sleep", nil, `["assert f(1) == 1", "assert f(2) == 2"]`), "import time\ndef f(x):\n    if x == 2: time.sleep(100)\n    for _ in range(2000000): pass\n    return x")
+	if reason(err) == SandboxFailed {
+		t.Skipf("this machine is too busy: %v", err)
+	}
+	if err != nil || score(f, "share") != .5 {
+		t.Errorf("%+v, %v; want one of two tests", f, err)
+	}
+}

@@ -27,8 +27,8 @@ type player struct {
 	until time.Time     // end of its wall time
 	cpu   time.Duration // of programs that have ended
 	live  *program
-	peak  int64         // bytes
-	seen  time.Duration // how long programs were really looked at
+	peak  int64 // bytes
+	pace  pace
 	tier  sandbox.Tier
 
 	deaths int
@@ -170,7 +170,7 @@ func (p *player) exchange(ctx context.Context, job, told any) (end string, err e
 	if err != nil {
 		return "", err
 	}
-	p.seen += r.watched
+	p.pace.add(r.pace)
 	if r.end == "" {
 		if json.Unmarshal(r.text, told) == nil {
 			return "", nil
@@ -227,12 +227,15 @@ func (p *player) spent() bool {
 	return p.broken != ""
 }
 
-// starved is the error where wall time ran out on a machine that is too busy, which says nothing of the program: this process was hardly
-// run to look at it, or the program worked all the time (one that sleeps does not) and still did not come to its CPU time.
+// starved is the error where wall time ran out on a machine that is too busy.
 func (p *player) starved() error {
-	if time.Until(p.until) > 0 || p.seen >= p.opt.Wall/2 && p.cpu < p.opt.Wall/20 {
+	if time.Until(p.until) > 0 || !p.pace.starved(p.opt.Wall) {
 		return nil
 	}
+	return tooBusy()
+}
+
+func tooBusy() error {
 	return died("wait for the program", errors.New("this machine is too busy to tell a slow program from a stopped one"))
 }
 

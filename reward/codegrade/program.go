@@ -42,9 +42,9 @@ type limits struct{ cpu, wall time.Duration }
 
 // reply is what came of one exchange: a message, or why there is none.
 type reply struct {
-	text    []byte
-	end     sandbox.Status // "" = there is a message; StatusOK = the program let go of its descriptor
-	watched time.Duration  // how long it was really looked at: less than the time that passed where this process itself was hardly run
+	text []byte
+	end  sandbox.Status // "" = there is a message; StatusOK = the program let go of its descriptor
+	pace pace
 }
 
 // lookEvery is how often the CPU time of a program that works is looked at.
@@ -57,23 +57,50 @@ func (p *program) exchange(ctx context.Context, message any, lim limits) (reply,
 	began, used := time.Now(), p.proc.Usage().CPU
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	for watched := lookEvery; ; watched += lookEvery {
+	for seen := lookEvery; ; seen += lookEvery {
+		now := func(r reply) reply {
+			r.pace = paceOf(seen, time.Since(began), func() time.Duration { return p.proc.Usage().CPU - used })
+			return r
+		}
 		select {
 		case r := <-told:
-			r.watched = watched
-			return r, nil
+			return now(r), nil
 		case <-ctx.Done():
 			return reply{}, ctx.Err()
 		case <-look.C:
 			switch {
 			case lim.cpu > 0 && p.proc.Usage().CPU-used >= lim.cpu:
-				return reply{end: sandbox.StatusCPULimit, watched: watched}, nil
+				return now(reply{end: sandbox.StatusCPULimit}), nil
 			case lim.wall > 0 && time.Since(began) >= lim.wall:
-				return reply{end: sandbox.StatusWallLimit, watched: watched}, nil
+				return now(reply{end: sandbox.StatusWallLimit}), nil
 			}
 		}
 	}
 }
+
+// pace says how a program's time went by. On a machine that is too busy, time that ran out says nothing of the program.
+type pace struct {
+	seen   time.Duration // how long it was really looked at: less than what passed where this process itself was hardly run
+	worked time.Duration // while it used CPU time, if little
+	slept  time.Duration // while it used none to speak of
+}
+
+// paceOf is the pace of one exchange. What is shorter than a moment is not asked for its CPU time.
+func paceOf(seen, took time.Duration, used func() time.Duration) pace {
+	const moment = 100 * time.Millisecond
+	if took < moment || used() >= took/20 {
+		return pace{seen: seen, worked: took}
+	}
+	return pace{seen: seen, slept: took}
+}
+
+func (p *pace) add(more pace) {
+	p.seen, p.worked, p.slept = p.seen+more.seen, p.worked+more.worked, p.slept+more.slept
+}
+
+// starved tells whether the end of a wall time is the machine's fault: the program was hardly looked at, or worked most of the time and still
+// did not come to the end of its CPU time.
+func (p pace) starved(wall time.Duration) bool { return p.seen < wall/2 || p.worked > p.slept }
 
 func (p *program) trade(message any) reply {
 	text, err := json.Marshal(message)

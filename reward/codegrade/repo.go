@@ -266,12 +266,11 @@ func (g *Grader) runRepo(ctx context.Context, box sandbox.Sandbox, y yard, b *bu
 	if err := box.Put(ctx, put...); err != nil {
 		return died("put the tree into the sandbox", err)
 	}
-	began := time.Now()
 	p, err := begin(ctx, box, wireScript+repoScript, g.opt.CPU, g.opt.Wall)
 	if err != nil {
 		return died("start the tests", err)
 	}
-	outcomes, why, err := g.report(ctx, p, job)
+	outcomes, spent, why, err := g.report(ctx, p, job)
 	res, serr := p.stop(why)
 	m.cpu, m.peak, m.tier = res.Usage.CPU, res.Usage.PeakMemory, res.Tier
 	switch {
@@ -279,8 +278,8 @@ func (g *Grader) runRepo(ctx context.Context, box sandbox.Sandbox, y yard, b *bu
 		return err
 	case serr != nil:
 		return died("run the tests", serr)
-	case why == sandbox.StatusWallLimit && m.cpu >= time.Since(began)/20: // it worked all the time and did not come to its CPU time
-		return died("run the tests", errors.New("this machine is too busy to tell a slow program from a stopped one"))
+	case why == sandbox.StatusWallLimit && spent.starved(g.opt.Wall):
+		return tooBusy()
 	}
 	m.read(y.ids, outcomes, bird, why, b)
 	return nil
@@ -290,31 +289,31 @@ func (g *Grader) runRepo(ctx context.Context, box sandbox.Sandbox, y yard, b *bu
 const noReport sandbox.Status = "no_report"
 
 // report runs the tests and asks for what came of them, with a number that is sent only then.
-func (g *Grader) report(ctx context.Context, p *program, job repoJob) (map[string]string, sandbox.Status, error) {
+func (g *Grader) report(ctx context.Context, p *program, job repoJob) (map[string]string, pace, sandbox.Status, error) {
 	lim := limits{g.opt.CPU, g.opt.Wall}
 	r, err := p.exchange(ctx, job, lim)
 	if err != nil || r.end != "" {
-		return nil, r.end, err
+		return nil, r.pace, r.end, err
 	}
 	var told struct{ Bad string }
 	if json.Unmarshal(r.text, &told) != nil {
-		return nil, noReport, nil
+		return nil, r.pace, noReport, nil
 	}
 	if told.Bad != "" {
-		return nil, "", bad("the tests cannot be run in this sandbox: %s (its root file system needs %s)", clip(told.Bad), job.Runner)
+		return nil, r.pace, "", bad("the tests cannot be run in this sandbox: %s (its root file system needs %s)", clip(told.Bad), job.Runner)
 	}
 	number := nonce()
 	if r, err = p.exchange(ctx, map[string]string{"nonce": number}, limits{lim.cpu, 10 * time.Second}); err != nil || r.end != "" {
-		return nil, r.end, err
+		return nil, r.pace, r.end, err
 	}
 	var all struct {
 		Nonce    string
 		Outcomes map[string]string
 	}
 	if json.Unmarshal(r.text, &all) != nil || all.Nonce != number {
-		return nil, noReport, nil
+		return nil, r.pace, noReport, nil
 	}
-	return all.Outcomes, "", nil
+	return all.Outcomes, r.pace, "", nil
 }
 
 // read notes which of the named tests passed. One that is not reported, was skipped, or failed as expected has not.

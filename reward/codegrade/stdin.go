@@ -38,7 +38,8 @@ func (p *player) runMain(ctx context.Context, c check) (string, error) {
 	}
 	r, err := proc.Wait(ctx)
 	p.count(r)
-	p.seen += time.Since(began)
+	took := time.Since(began)
+	p.pace.add(paceOf(took, took, func() time.Duration { return r.Usage.CPU }))
 	switch {
 	case err != nil:
 		return "", died("run the program", err)
