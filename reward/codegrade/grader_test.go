@@ -81,6 +81,18 @@ func TestTiersAreParts(t *testing.T) {
 	}
 }
 
+// A call that is only made is no test: a function that does nothing gets nothing for it.
+func TestCallsAloneProveNothing(t *testing.T) {
+	g := newGrader(t, Options{Tiers: map[string]float64{"share": 1}})
+	row := func(test string) map[string]any { return map[string]any{"entry_point": "f", "test": test} }
+	g.settle(t, []question{
+		{name: "in place", task: task("1", row("xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]"), ""), answer: "def f(xs): pass"},
+		{name: "kept", task: task("2", row("got = []\ngot.append(f(1))\nprint(f(2))\nassert got == [2]"), ""), answer: "def f(x): pass"},
+		{name: "a helper that asserts", task: task("3", row("def same(a, b):\n    assert a == b\nsame(f(1), 2)\nsame(f(2), 3)"), ""), answer: "def f(x): return 2", want: .5},
+		{name: "raised where it should not", task: task("4", row("try:\n    f(1)\nexcept KeyError:\n    pass\nelse:\n    raise ValueError"), ""), answer: "def f(x): pass"},
+	}, 2)
+}
+
 // A program that ends itself in one test loses that test, not those behind it.
 func TestOneTestHurtsItselfOnly(t *testing.T) {
 	g := newGrader(t, Options{TestCPU: 500 * time.Millisecond})

@@ -130,7 +130,10 @@ func (o Options) sourceOf(t *episode.Task) (source, error) {
 		if src.entry != "" {
 			src.form = FormFunction
 		}
-		err = o.lists(r, &src)
+		var broken *reward.Unjudged
+		if lerr := o.lists(r, &src); lerr == nil || !errors.As(err, &broken) || broken.Reason != reward.BadTruth {
+			err = lerr
+		}
 	}
 	return src, err
 }
@@ -165,7 +168,7 @@ func (o Options) asserts(r row) (string, error) {
 		return "", bad("the tests are no code and no list of code")
 	}
 	text := strings.Join(list, "\n")
-	if !strings.Contains(text, "assert") && !strings.Contains(text, "check") {
+	if !strings.Contains(text, "assert") && !strings.Contains(text, "raise") {
 		return "", bad("there is no assert in the tests")
 	}
 	return text, nil

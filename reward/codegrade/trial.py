@@ -145,8 +145,18 @@ def trial():
                 self.open |= changed
                 return apart or {"kind": "here", "at": at}
             self.open |= bound(s) | changed
-            tests = has(s, ast.Assert) and not isinstance(s, (ast.FunctionDef, ast.ClassDef)) or isinstance(s, ast.Expr)
-            return {"kind": "here" if tests else "do", "at": at}
+            return {"kind": "here" if self.tests(s) else "do", "at": at}
+
+        # Whether a statement that hangs on the answer can fail for what the answer said: a call that is only made proves nothing.
+        def tests(self, s):
+            if isinstance(s, (ast.FunctionDef, ast.ClassDef)):
+                return False
+            if not isinstance(s, ast.Expr):
+                return has(s, ast.Assert, ast.Raise)
+            f = s.value.func if isinstance(s.value, ast.Call) else None
+            if isinstance(f, ast.Attribute):
+                return "assert" in f.attr.lower()
+            return isinstance(f, ast.Name) and f.id not in self.own and f.id not in vars(builtins)
 
         def apart(self, s):
             try:
@@ -268,7 +278,10 @@ def trial():
                     kind = getattr(builtins, told.get("raised", ""), None)
                     if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, (StopIteration, StopAsyncIteration)):
                         kind = Exception  # an end of iteration would end a loop of the tests early, as if all were well
-                    e = kind("the answer's function raised it")
+                    try:
+                        e = kind("the answer's function raised it")
+                    except TypeError:  # one that is not made of a text
+                        e = Exception("the answer's function raised it")
                     e.said = told["said"]
                     raise e
                 value = decode(told["value"])
