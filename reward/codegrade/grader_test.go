@@ -342,7 +342,8 @@ func TestWhoseFaultItIsThatTimeRanOut(t *testing.T) {
 
 // A program that worked for a while and then sleeps is not the machine's fault.
 func TestSleepIsNoWayOut(t *testing.T) {
-	g := newGrader(t, Options{CPU: 30 * time.Second, TestCPU: 20 * time.Second, Wall: 5 * time.Second})
+	t.Parallel() // it waits
+	g := newGrader(t, Options{CPU: 30 * time.Second, TestCPU: 20 * time.Second, Wall: 4 * time.Second})
 	f, err := g.judge(task("sleep", nil, `["assert f(1) == 1", "assert f(2) == 2"]`), "import time\ndef f(x):\n    if x == 2: time.sleep(100)\n    for _ in range(2000000): pass\n    return x")
 	if reason(err) == SandboxFailed {
 		t.Skipf("this machine is too busy: %v", err)
