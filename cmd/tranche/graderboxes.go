@@ -70,17 +70,14 @@ func (s *session) openGradingBoxes() (sandbox.Executor, error) { return s.kit.bo
 // codeKind is the grader of programs.
 func (s *session) codeKind() reward.Kind { return codegrade.Kind(s.openGradingBoxes, s.gradingSpec()) }
 
-// checkGradingSandbox opens a sandbox where a grader needs one: what this host cannot do is known before the first episode.
+// checkGradingSandbox tries a sandbox where a grader needs one: what this host cannot do is known before the first episode.
 func (s *session) checkGradingSandbox(ctx context.Context) error {
 	if !slices.ContainsFunc(s.set.Reward, func(r RewardSpec) bool { return r.Kind == codegrade.KindName }) {
 		return nil
 	}
-	x, err := s.openGradingBoxes()
+	g, err := codegrade.New(s.openGradingBoxes, s.gradingSpec(), codegrade.Options{})
 	if err == nil {
-		var box sandbox.Sandbox
-		if box, err = x.Open(ctx, s.gradingSpec()); err == nil {
-			err = box.Close()
-		}
+		err = g.Check(ctx)
 	}
 	if err != nil {
 		return withCode(codeUsage, fmt.Errorf("reward: sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program))

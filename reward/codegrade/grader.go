@@ -47,6 +47,19 @@ func New(open func() (sandbox.Executor, error), spec sandbox.Spec, o Options) (*
 	return &Grader{opt: o.withDefaults(), open: open, spec: spec, kept: newShelf(mostKept)}, nil
 }
 
+// Check opens a sandbox and has it compile a program: what this back end cannot do, or has not got (python3), is known before anything is
+// graded.
+func (g *Grader) Check(ctx context.Context) error {
+	return g.inBox(ctx, func(box sandbox.Sandbox) error {
+		p := &player{box: box, opt: g.opt, until: time.Now().Add(time.Minute), load: loadJob{Source: "pass"}}
+		ok, err := p.compiles(ctx)
+		if err == nil && !ok {
+			err = errors.New("python3 in the sandbox does not compile a program")
+		}
+		return err
+	})
+}
+
 // ID implements reward.Grader.
 func (*Grader) ID() string { return KindName + "/1" }
 

@@ -202,6 +202,9 @@ func TestFailureOfASandboxIsNoVerdict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := g.Check(context.Background()); reason(err) != SandboxFailed && at != "put" {
+			t.Errorf("%s fails: the check before a run said %v", at, err)
+		}
 		for form, program := range map[string]string{"check": honest, "function": honest, "stdin": honestMain} {
 			if at == "put" && form != "stdin" {
 				continue // nothing is put there
