@@ -194,7 +194,7 @@ func (p *player) exchange(ctx context.Context, job, told any) (end string, err e
 	return string(ended(res)), nil
 }
 
-// ended is a status that the same program has each time: what kills it for memory is sometimes told as a signal.
+// ended is how a program ended, as a verdict tells it.
 func ended(r sandbox.Result) sandbox.Status {
 	if r.Status == sandbox.StatusCanceled { // it let go of its descriptor and lived on
 		return sandbox.StatusOK
