@@ -185,6 +185,9 @@ func (p *player) exchange(ctx context.Context, job, told any) (end string, err e
 	if err != nil {
 		return "", died("the program's end", err)
 	}
+	if r.end == broken {
+		p.broken = interfered
+	}
 	if r.end == sandbox.StatusWallLimit {
 		if err := p.starved(); err != nil {
 			return "", err
@@ -239,11 +242,14 @@ func tooBusy() error {
 	return died("wait for the program", errors.New("this machine is too busy to tell a slow program from a stopped one"))
 }
 
-// lose ends a program that does not keep to the rules.
+// lose ends a program that does not keep to the rules, for good.
 func (p *player) lose() error {
-	p.deaths++
+	p.broken = interfered
 	return p.close()
 }
+
+// interfered is why the tests behind one are not run in which the program spoke in the driver's place.
+const interfered = "not run: it spoke in the place of the driver"
 
 // close ends the program.
 func (p *player) close() error {

@@ -47,6 +47,9 @@ type reply struct {
 	pace pace
 }
 
+// broken is the end of an exchange with a program that says what is no message: somebody else than our driver speaks.
+const broken sandbox.Status = "broken_message"
+
 // lookEvery is how often the CPU time of a program that works is looked at.
 const lookEvery = 20 * time.Millisecond
 
@@ -110,7 +113,11 @@ func (p *program) trade(message any) reply {
 	if _, err := p.proc.Control().Write(append(fmt.Appendf(nil, "%015d\n", len(text)), text...)); err != nil {
 		return reply{end: sandbox.StatusOK}
 	}
-	if text, err = p.read(); err != nil {
+	text, err = p.read()
+	switch {
+	case errors.Is(err, errWire):
+		return reply{end: broken}
+	case err != nil:
 		return reply{end: sandbox.StatusOK}
 	}
 	return reply{text: text}
