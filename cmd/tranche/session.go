@@ -144,7 +144,7 @@ func (s *session) checkTasks(ctx context.Context) error {
 	if terr := s.openTools(ctx); terr != nil {
 		return withCode(codeUsage, errors.Join(err, terr))
 	}
-	if serr := s.checkSandbox(ctx); serr != nil {
+	if serr := errors.Join(s.checkSandbox(ctx), s.checkGradingSandbox(ctx)); serr != nil {
 		return errors.Join(err, serr)
 	}
 	actor, aerr := s.newActor()
