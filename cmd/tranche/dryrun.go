@@ -55,7 +55,7 @@ func (s *session) dryRun(ctx context.Context) error {
 
 // firstRequest renders the first call of the first episode as the first endpoint would be sent it.
 func (s *session) firstRequest() (json.RawMessage, error) {
-	order, err := sampler.New(s.samplerConfig(), nil)
+	order, err := sampler.New(s.samplerConfig().Config, nil)
 	if err != nil {
 		return nil, withCode(codeUsage, err)
 	}
@@ -68,7 +68,7 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 	if err != nil {
 		return nil, withCode(codeTasks, err)
 	}
-	e := s.openEpisode(order, episode.Draw{Task: s.tasks.First, Samples: s.set.drawn()}, 0)
+	e := s.openEpisode(&order.Knobs, episode.Draw{Task: s.tasks.First, Samples: s.set.drawn()}, 0)
 	if err := actor.Prepare(e); err != nil {
 		return nil, withCode(codeTasks, err)
 	}
