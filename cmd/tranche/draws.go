@@ -224,6 +224,21 @@ func (s *session) total() int64 {
 	return groups*int64(s.set.drawn()) + evals*s.draws.stats.perEvaluation()
 }
 
+// most is the number of episodes that the run has at most; 0 = there is no such number.
+func (s *session) most() int64 {
+	if n := s.total(); n > 0 {
+		return n
+	}
+	plan, groups, evals := s.draws.plan, int64(0), int64(0)
+	if plan != nil {
+		groups, _, evals = plan.Size()
+	}
+	if groups == 0 {
+		groups = s.tasks.Tasks * int64(s.set.Rounds)
+	}
+	return groups*int64(s.set.drawn()) + evals*s.draws.stats.perEvaluation()
+}
+
 // openEnded says that results, or a command, decide how many episodes there are.
 func (s *session) openEnded() bool {
 	return s.set.Useful > 0 || s.set.Grow != "" || s.set.TasksCommand != ""
@@ -295,39 +310,37 @@ func (t *groupTally) on() bool { return t.samples > 1 || t.label != "" }
 // perEvaluation is the episodes of one evaluation.
 func (t *groupTally) perEvaluation() int64 { return t.heldOut * int64(t.each) }
 
-// add takes one stored row of a group of size.
-func (t *groupTally) add(o storage.Outcome, size int) {
+// add takes one stored row of a group of size. It returns the evaluation that is whole with it; else nil.
+func (t *groupTally) add(o storage.Outcome, size int) (whole *sampler.Evaluation) {
 	if !t.on() {
-		return
+		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.label != "" && o.Split == t.label:
-		t.evals.Add(int(o.Round), o.TaskID, o.Reward)
-	case t.samples > 1:
-		t.groups.Add(o.GroupID, sampler.DomainName(o.DataSource), size, o.Reward)
+	if t.label == "" || o.Split != t.label {
+		if t.samples > 1 {
+			t.groups.Add(o.GroupID, sampler.DomainName(o.DataSource), size, o.Reward)
+		}
+		return nil
 	}
+	round := int(o.Round)
+	t.evals.Add(round, o.TaskID, o.Reward)
+	if int64(t.evals.Samples(round)) != t.perEvaluation() {
+		return nil
+	}
+	for _, v := range t.evals.List(t.seed) {
+		if v.Number == round {
+			return &v
+		}
+	}
+	return nil
 }
 
 // addEpisode takes one that is durable now, and tells of an evaluation that is whole with it.
 func (t *groupTally) addEpisode(e *episode.Episode) {
-	if !t.on() {
-		return
-	}
-	t.add(storage.Outcome{GroupID: e.GroupID, TaskID: e.Task.ID, Round: int32(e.Round), DataSource: e.Task.DataSource, Split: e.Task.Split, Reward: e.Verdict.Total}, e.GroupSize)
-	if t.label == "" || e.Task.Split != t.label || t.tell == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if int64(t.evals.Samples(e.Round)) != t.perEvaluation() {
-		return
-	}
-	for _, v := range t.evals.List(t.seed) {
-		if v.Number == e.Round {
-			t.tell("%s", evaluationText(v))
-		}
+	o := storage.Outcome{GroupID: e.GroupID, TaskID: e.Task.ID, Round: int32(e.Round), DataSource: e.Task.DataSource, Split: e.Task.Split, Reward: e.Verdict.Total}
+	if v := t.add(o, e.GroupSize); v != nil && t.tell != nil {
+		t.tell("%s", evaluationText(*v))
 	}
 }
 

@@ -138,7 +138,7 @@ func TestEvaluationsSendTheirOwnParameters(t *testing.T) {
 {"id":"c","prompt":"C","answer":"1","split":"val"}
 `)
 	s, dir := newShell(t), newRunDir(t)
-	s.do(codeOK, "run", file, "-o", dir, "--endpoint", server.URL, "--held-out", "val,every=1,temperature=0.25", "--temperature-schedule", "linear:1:0.5:1", "--reward", "exact")
+	s.do(codeOK, "run", file, "-o", dir, "--endpoint", server.URL(), "--held-out", "val,every=1,temperature=0.25", "--temperature-schedule", "linear:1:0.5:1", "--reward", "exact")
 	got := map[string]string{}
 	run, err := storage.OpenRun(dir)
 	if err != nil {
