@@ -87,9 +87,15 @@ type Recorded struct {
 	Evals    int   // evaluations
 	Useful   int64 // groups that ended with rewards that differ
 	Equal    int64 // groups that ended with rewards all the same
-	Stopped  int64 // groups that were ended before they had all their samples
+	Short    []ShortGroup
 	Saved    int64 // samples that were not played because of that
 	Ended    bool  // nothing more is to be drawn
+}
+
+// ShortGroup is a group that was ended before it had all its samples.
+type ShortGroup struct {
+	Task           string
+	Round, Samples int
 }
 
 // ReadRecord sums a record up.
@@ -117,7 +123,7 @@ func ReadRecord(text []byte) (r Recorded, err error) {
 				r.Equal++
 			}
 			if saved := sizes[k] - len(e.Done.Rewards); saved > 0 {
-				r.Stopped++
+				r.Short = append(r.Short, ShortGroup{k.task, k.round, len(e.Done.Rewards)})
 				r.Saved += int64(saved)
 			}
 			delete(sizes, k)

@@ -45,16 +45,15 @@ func checkVariants(list []Variant) error {
 	return errors.Join(errs...)
 }
 
-// Vary returns the prompt of a draw and the name of its variant, "" and the task's own messages where there is none. The messages are the
-// caller's.
+// Vary returns the prompt of a draw and the name of its variant, "" where it has none: then the prompt is the task's own. The messages are
+// the caller's.
 func (k *Knobs) Vary(d episode.Draw) (name string, prompt []episode.Message) {
-	prompt = slices.Clone(d.Task.Messages)
 	if len(k.cfg.Variants) == 0 || d.HeldOut {
-		return "", prompt
+		return "", nil
 	}
 	n := hash64("variant", strconv.FormatInt(k.cfg.Seed, 10), d.Task.ID, strconv.Itoa(d.Round))
 	v := k.cfg.Variants[n%uint64(len(k.cfg.Variants))]
-	return v.Name, v.apply(prompt)
+	return v.Name, v.apply(slices.Clone(d.Task.Messages))
 }
 
 func (v Variant) apply(prompt []episode.Message) []episode.Message {

@@ -17,13 +17,14 @@ import (
 // draws is what chooses the tasks of a session, and what is known of the groups. Where neither domains nor results have a say, that is a
 // sampler.Source alone.
 type draws struct {
-	plan   *sampler.Plan // nil = a Source does
-	late   lateRecord
-	text   []byte // what the record held at the start
-	whole  int64  // episodes of the whole run where only its record tells; 0 = not known yet
-	done   bool   // everything was drawn and played
-	loaded bool   // stats hold what earlier sessions stored
-	stats  groupTally
+	plan    *sampler.Plan // nil = a Source does
+	late    lateRecord
+	text    []byte        // what the record held at the start
+	whole   int64         // episodes of the whole run where only its record tells; 0 = not known yet
+	done    bool          // everything was drawn and played
+	loaded  bool          // stats hold what earlier sessions stored
+	command commandSource // around the others where a command gives the tasks
+	stats   groupTally
 }
 
 // planDraws reads the tasks where they are to be held.
@@ -52,7 +53,12 @@ func (s *session) planDraws(ctx context.Context) error {
 func (s *session) openTasks(ctx context.Context) (sampler.Tasks, error) {
 	cfg := s.taskConfig()
 	if s.set.TasksCommand != "" {
-		return openTasksCommand(ctx, cfg, s.set.TasksCommand, s.dir, s.stopped.stop, s.a.stderr)
+		cmd, tasks, err := openTasksCommand(ctx, cfg, s.set.TasksCommand, s.dir, s.a.stderr)
+		if err != nil {
+			return nil, err
+		}
+		s.draws.command.started(cmd)
+		return tasks, nil
 	}
 	cfg.Distinct = s.tasks.Distinct()
 	return taskfile.Open(ctx, cfg)
@@ -110,8 +116,12 @@ func (d *draws) open(s *session) (err error) {
 	if d.late.drawRecord, d.text, err = openDrawRecord(s.dir); err != nil {
 		return withCode(codeDisk, err)
 	}
-	if err := d.measure(s); err != nil {
+	sum, err := d.measure(s)
+	if err != nil {
 		return err
+	}
+	for _, g := range sum.Short { // also where nothing is played any more
+		s.writer.EndGroup(episode.GroupID(s.file.RunID, g.Task, g.Round), g.Samples)
 	}
 	var own taskStates
 	if there, err := storage.ReadTaskStates(s.dir, &own); err != nil || !there {
@@ -121,33 +131,35 @@ func (d *draws) open(s *session) (err error) {
 }
 
 // measure finds out whether the record knows how many episodes the run has.
-func (d *draws) measure(s *session) error {
+func (d *draws) measure(s *session) (sum sampler.Recorded, err error) {
 	if d.late.drawRecord == nil {
-		return nil
+		return sum, nil
 	}
-	_, sum, err := readDrawRecord(s.dir)
-	if err != nil {
-		return withCode(codeDisk, err)
+	if _, sum, err = readDrawRecord(s.dir); err != nil {
+		return sum, withCode(codeDisk, err)
 	}
 	if sum.Ended {
 		d.whole = sum.Episodes + int64(sum.Evals)*d.stats.perEvaluation()
 	}
-	return nil
+	return sum, nil
+}
+
+// order is what a run draws from.
+type order interface {
+	episode.Source
+	io.Closer
 }
 
 // source makes what the run draws from, as far as it was drawn before.
-func (d *draws) source(ctx context.Context, s *session) (order interface {
-	episode.Source
-	io.Closer
-}, knobs *sampler.Knobs, err error) {
+func (d *draws) source(ctx context.Context, s *session) (from order, knobs *sampler.Knobs, err error) {
 	if d.plan == nil {
 		src, err := sampler.New(s.samplerConfig().Config, s.openTasks)
 		if err != nil {
 			return nil, nil, withCode(codeUsage, err)
 		}
-		order, knobs = src, &src.Knobs
+		from, knobs = src, &src.Knobs
 	} else {
-		order, knobs = closer{d.plan, d}, &d.plan.Knobs
+		from, knobs = closer{d.plan, d}, &d.plan.Knobs
 		if err := d.plan.Restore(ctx, d.text); err != nil {
 			return nil, nil, withCode(codeRefused, fmt.Errorf("go on from %s: %w", storage.DrawsName, err))
 		}
@@ -156,7 +168,11 @@ func (d *draws) source(ctx context.Context, s *session) (order interface {
 	if err := d.load(s); err != nil {
 		return nil, nil, err
 	}
-	return order, knobs, nil
+	if s.set.TasksCommand != "" {
+		d.command.order = from
+		from = &d.command
+	}
+	return from, knobs, nil
 }
 
 // closer is a Plan with its record.
@@ -261,8 +277,8 @@ func (s *session) size() string {
 
 // report adds what the sampler knows.
 func (d *draws) report(s *session, r *report) {
-	err := errors.Join(d.load(s), d.measure(s))
-	if err == nil {
+	_, err := d.measure(s)
+	if err = errors.Join(err, d.load(s)); err == nil {
 		err = r.recorded(s.dir)
 	}
 	if err != nil {

@@ -119,6 +119,9 @@ func checkDrawn(t *testing.T, dir string, useful int64) {
 			}
 		}
 	}
+	if m, err := run.Manifest(); err != nil || m.Rows+m.FailureRows != int64(len(seen)) {
+		t.Errorf("%d rows are published of %d, %v", m.Rows+m.FailureRows, len(seen), err)
+	}
 	all := groups.Stats(1)["d"]
 	if !sum.Ended || trained != sum.Episodes || int64(len(seen))-trained != int64(2*len(heldOut)*sum.Evals) || len(heldOut) == 0 {
 		t.Errorf("%d rows, %d of them for training, %d tasks held out; the record says %+v", len(seen), trained, len(heldOut), sum)

@@ -27,7 +27,7 @@ func (r *report) recorded(dir string) error {
 	if err != nil || text == nil {
 		return err
 	}
-	d := &drawsReport{Groups: sum.Groups, Useful: sum.Useful, Equal: sum.Equal, Stopped: sum.Stopped, Saved: sum.Saved, Ended: sum.Ended}
+	d := &drawsReport{Groups: sum.Groups, Useful: sum.Useful, Equal: sum.Equal, Stopped: int64(len(sum.Short)), Saved: sum.Saved, Ended: sum.Ended}
 	if file, ok, err := readRunFile(dir); ok && err == nil {
 		d.Target = int64(file.Settings.Useful)
 	}

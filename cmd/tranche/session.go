@@ -155,7 +155,7 @@ func (s *session) checkTasks(ctx context.Context) error {
 	defer actor.Close()
 	if s.set.TasksCommand != "" { // what it gives is checked as it comes
 		s.tasks.SHA256 = digestOf(map[string]string{"tasks-command": s.set.TasksCommand})
-		return nil
+		return s.planDraws(ctx)
 	}
 	if s.tasks, err = taskfile.Check(ctx, cfg); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -494,8 +494,10 @@ func (s *session) openEpisode(knobs *sampler.Knobs, d episode.Draw, sample int) 
 	params, err := knobs.Params(d, sample)
 	budget, berr := sampler.Budget(d.Task, s.budget())
 	e := episode.New(s.file.RunID, d, sample, params, budget, time.Now())
-	e.Variant, e.Messages = knobs.Vary(d)
-	e.NumPrompt, e.Due = len(e.Messages), knobs.Due(d.Task)
+	e.Due = knobs.Due(d.Task)
+	if name, prompt := knobs.Vary(d); name != "" {
+		e.Variant, e.Messages, e.NumPrompt = name, prompt, len(prompt)
+	}
 	if err = errors.Join(err, berr); err != nil {
 		e.Fail(&episode.Fault{Stage: episode.StageInput, Class: episode.ClassInternal, Cause: err})
 	}

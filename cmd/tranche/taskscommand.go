@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
+	"tranche/episode"
 	"tranche/internal/offspring"
 	"tranche/sampler/taskfile"
 	"tranche/storage"
@@ -26,30 +28,33 @@ type tasksCommand struct {
 	out  *os.File // our end of its standard output
 	over chan error
 
-	stop  <-chan struct{} // closed: the run was stopped
-	ended func()          // awaits what watches stop
-	once  sync.Once
+	halted atomic.Bool // it was ended because nothing more is to be drawn
+	once   sync.Once
 }
 
 // givenRows is the variable that tells the program how many rows it gave to earlier sessions.
 const givenRows = "TRANCHE_TASKS_GIVEN"
 
-// openTasksCommand starts a command line and reads the rows that earlier sessions kept, then its own.
-func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string, stop <-chan struct{}, stderr io.Writer) (*taskfile.Reader, error) {
+// openTasksCommand starts a command line. The reader gives the rows that earlier sessions kept, then its own.
+func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string, stderr io.Writer) (*tasksCommand, *taskfile.Reader, error) {
 	kept, rows, err := openKept(filepath.Join(dir, storage.StreamName))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	c := &tasksCommand{kept: kept, over: make(chan error, 1), stop: stop}
+	c := &tasksCommand{kept: kept, over: make(chan error, 1)}
 	earlier, err := os.ReadFile(kept.Name())
 	if err == nil {
 		err = c.start(line, rows, stderr)
 	}
 	if err != nil {
-		return nil, errors.Join(err, kept.Close())
+		return nil, nil, errors.Join(err, kept.Close())
 	}
 	cfg.Paths = []string{"tasks command"}
-	return taskfile.Stream(ctx, cfg, io.MultiReader(bytes.NewReader(earlier), c), c.close)
+	reader, err := taskfile.Stream(ctx, cfg, io.MultiReader(bytes.NewReader(earlier), c), c.close)
+	if err != nil {
+		return nil, nil, errors.Join(err, c.close())
+	}
+	return c, reader, nil
 }
 
 // openKept opens the rows that are kept, without a torn last one.
@@ -71,7 +76,7 @@ func openKept(path string) (f *os.File, rows int, err error) {
 	return f, bytes.Count(text[:whole], []byte("\n")), nil
 }
 
-// start runs the program. It is the head of a group that ends with us, and with the run's stop.
+// start runs the program. It is the head of a group that ends with us.
 func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -95,22 +100,13 @@ func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
 	if err := <-began; err != nil {
 		return errors.Join(fmt.Errorf("start the tasks command: %w", err), out.Close())
 	}
-	c.watch()
 	return nil
 }
 
-// watch ends the program when the run is stopped: a read may be waiting for it.
-func (c *tasksCommand) watch() {
-	over := make(chan struct{})
-	var w sync.WaitGroup
-	w.Go(func() {
-		select {
-		case <-c.stop:
-			offspring.End(c.cmd)
-		case <-over:
-		}
-	})
-	c.ended = func() { close(over); w.Wait() }
+// halt ends the program because nothing more is to be drawn: a read may be waiting for it.
+func (c *tasksCommand) halt() {
+	c.halted.Store(true)
+	offspring.End(c.cmd)
 }
 
 // Read gives what the program writes, kept first. The end of a program that failed, or was stopped with the run, is no end of the tasks.
@@ -124,25 +120,61 @@ func (c *tasksCommand) Read(p []byte) (int, error) {
 	if err != io.EOF {
 		return n, err
 	}
-	select {
-	case <-c.stop:
+	if c.halted.Load() {
 		return n, errors.New("the run was stopped")
-	case err := <-c.over:
-		c.over <- err // for the next to ask
-		if err != nil {
-			return n, fmt.Errorf("it failed: %w", err)
-		}
-		return n, io.EOF
 	}
+	failed := <-c.over
+	c.over <- failed // for the next to ask
+	if failed != nil {
+		return n, fmt.Errorf("it failed: %w", failed)
+	}
+	return n, io.EOF
 }
 
 // close ends the program.
 func (c *tasksCommand) close() (err error) {
 	c.once.Do(func() {
-		c.ended()
 		offspring.End(c.cmd)
 		<-c.over
 		err = cmp.Or(c.out.Close(), c.kept.Sync(), c.kept.Close())
 	})
 	return err
+}
+
+// commandSource draws from a command: when its context ends, what waits for the command ends too.
+type commandSource struct {
+	order
+	mu      sync.Mutex // guards what is below
+	command *tasksCommand
+	halted  bool
+}
+
+// Next passes the draw on.
+func (c *commandSource) Next(ctx context.Context) (episode.Draw, error) {
+	defer context.AfterFunc(ctx, c.halt)()
+	return c.order.Next(ctx)
+}
+
+// Learn passes the outcome on to a source that learns.
+func (c *commandSource) Learn(o episode.Outcome) {
+	if l, ok := c.order.(episode.Learner); ok {
+		l.Learn(o)
+	}
+}
+
+func (c *commandSource) halt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.halted = true; c.command != nil {
+		c.command.halt()
+	}
+}
+
+// started takes the command that the order reads from now.
+func (c *commandSource) started(cmd *tasksCommand) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.command = cmd; c.halted {
+		cmd.halt()
+	}
 }
