@@ -106,6 +106,7 @@ func speedUp(t testing.TB, seeds int) (mean, low, high float64) {
 
 // TestBandsBeatUniform holds the factor that docs/sampling.md states, on two seeds.
 func TestBandsBeatUniform(t *testing.T) {
+	oneGoroutine(t)
 	if mean, _, _ := speedUp(t, 2); mean < 1.5 {
 		t.Errorf("drawing by the band is %.2f times as quick as drawing every task alike, want 1.5 or more", mean)
 	}

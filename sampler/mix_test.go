@@ -126,6 +126,7 @@ func passOver(tasks []*episode.Task) func(context.Context) (Tasks, error) {
 
 // TestSharesOfRealDomains: 27 domains of real tasks, several ways to mix them, and every window of 1000 draws within 1 % of the target.
 func TestSharesOfRealDomains(t *testing.T) {
+	oneGoroutine(t)
 	tasks := bbh(t)
 	sizes := map[string]int{}
 	for _, task := range tasks {

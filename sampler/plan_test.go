@@ -32,6 +32,14 @@ func (m *memory) Append(line []byte, _ bool) error {
 	return nil
 }
 
+// oneGoroutine skips a law under the race detector: it has nothing to find where one goroutine runs.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("one goroutine runs: nothing for the race detector")
+	}
+}
+
 // made is n tasks in some domains; every fifth has the split "test".
 func made(n, domains int) []*episode.Task {
 	var tasks []*episode.Task
@@ -163,6 +171,7 @@ func planConfigs() map[string]PlanConfig {
 // TestKilledPlansLoseNothing: whenever a run dies, what goes on from its record plays nothing twice, and ends with a record of the same run: the
 // old lines first. What was known is known again.
 func TestKilledPlansLoseNothing(t *testing.T) {
+	oneGoroutine(t)
 	for name, cfg := range planConfigs() {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -389,6 +398,7 @@ func TestUsefulGroupsAreRefilled(t *testing.T) {
 // TestGrowKeepsItsError: of the groups that are stopped early, no more than the stated share would have differed, and samples are saved. The
 // tasks are spread as real ones are: most are always or never solved.
 func TestGrowKeepsItsError(t *testing.T) {
+	oneGoroutine(t)
 	for _, limit := range []float64{0.02, 0.1, 0.2} {
 		stopped, wrong, saved, groups := 0, 0, int64(0), 0
 		for seed := range uint64(2) {

@@ -150,8 +150,9 @@ func TestGroupsDoNotMindTheOrder(t *testing.T) {
 
 // TestIntervalsCover: of many made datasets, about 95 % of the intervals hold the true mean.
 func TestIntervalsCover(t *testing.T) {
+	oneGoroutine(t)
 	rng := rand.New(rand.NewPCG(7, 7))
-	const sets, truth = 300, 0.4
+	const sets, truth = 200, 0.4
 	held := 0
 	for range sets {
 		var g Groups
