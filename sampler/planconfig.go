@@ -21,7 +21,7 @@ type PlanConfig struct {
 	MaxDraws int64
 	// Grow begins groups small. Default: all samples at once.
 	Grow Grow
-	// HeldOut is the tasks that are only evaluated on. Default: none.
+	// Held is the tasks that are only evaluated on. Default: none.
 	Held HeldOut
 }
 
