@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -172,55 +173,53 @@ func planConfigs() map[string]PlanConfig {
 // old lines first. What was known is known again.
 func TestKilledPlansLoseNothing(t *testing.T) {
 	oneGoroutine(t)
-	for name, cfg := range planConfigs() {
-		t.Run(name, func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) {
-				tasks, stored := made(40, 3), map[string]*float64{}
-				rec := &memory{}
-				seed := rapid.Uint64().Draw(rt, "seed")
-				for deaths := 0; ; deaths++ {
-					w := &world{rng: rand.New(rand.NewPCG(seed, uint64(deaths))), atOnce: rapid.IntRange(1, 24).Draw(rt, "at once"), reward: rates(spreadRate), stored: stored}
-					if deaths < 3 {
-						w.die = rapid.IntRange(1, 50).Draw(rt, "dies after")
-					}
-					before := rec.String()
-					if torn := rapid.IntRange(0, 3).Draw(rt, "torn"); torn == 0 && len(before) > 0 {
-						rec.WriteString(`{"draw":{"n":`) // a line that was being written
-					}
-					_, whole, err := events(rec.Bytes())
-					if err != nil || string(rec.Bytes()[:whole]) != before {
-						rt.Fatalf("the record does not read back: %v", err)
-					}
-					rec.Truncate(whole)
-					p := newPlan(t, cfg, tasks, rec)
-					if err := p.Restore(t.Context(), []byte(before)); err != nil {
-						rt.Fatalf("%v\n%s", err, before)
-					}
-					if rec.String() != before {
-						rt.Fatal("playing the record back wrote to it")
-					}
-					for _, k := range slices.Sorted(func(yield func(string) bool) { // what is stored of open groups
-						for k := range stored {
-							if !yield(k) {
-								return
-							}
-						}
-					}) {
-						var o episode.Outcome
-						parts := strings.Split(k, "/")
-						o.TaskID, o.Reward = parts[0], stored[k]
-						fmt.Sscan(parts[1], &o.Round)
-						fmt.Sscan(parts[2], &o.Sample)
-						p.Learn(o)
-					}
-					if !w.play(t, p) {
-						checkWhole(rt, cfg, p, w, rec.Bytes(), stored)
+	configs := planConfigs()
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := configs[rapid.SampledFrom(slices.Sorted(maps.Keys(configs))).Draw(rt, "config")]
+		tasks, stored := made(40, 3), map[string]*float64{}
+		rec := &memory{}
+		seed := rapid.Uint64().Draw(rt, "seed")
+		for deaths := 0; ; deaths++ {
+			w := &world{rng: rand.New(rand.NewPCG(seed, uint64(deaths))), atOnce: rapid.IntRange(1, 24).Draw(rt, "at once"), reward: rates(spreadRate), stored: stored}
+			if deaths < 3 {
+				w.die = rapid.IntRange(1, 50).Draw(rt, "dies after")
+			}
+			before := rec.String()
+			if torn := rapid.IntRange(0, 3).Draw(rt, "torn"); torn == 0 && len(before) > 0 {
+				rec.WriteString(`{"draw":{"n":`) // a line that was being written
+			}
+			_, whole, err := events(rec.Bytes())
+			if err != nil || string(rec.Bytes()[:whole]) != before {
+				rt.Fatalf("the record does not read back: %v", err)
+			}
+			rec.Truncate(whole)
+			p := newPlan(t, cfg, tasks, rec)
+			if err := p.Restore(t.Context(), []byte(before)); err != nil {
+				rt.Fatalf("%v\n%s", err, before)
+			}
+			if rec.String() != before {
+				rt.Fatal("playing the record back wrote to it")
+			}
+			for _, k := range slices.Sorted(func(yield func(string) bool) { // what is stored of open groups
+				for k := range stored {
+					if !yield(k) {
 						return
 					}
 				}
-			})
-		})
-	}
+			}) {
+				var o episode.Outcome
+				parts := strings.Split(k, "/")
+				o.TaskID, o.Reward = parts[0], stored[k]
+				fmt.Sscan(parts[1], &o.Round)
+				fmt.Sscan(parts[2], &o.Sample)
+				p.Learn(o)
+			}
+			if !w.play(t, p) {
+				checkWhole(rt, cfg, p, w, rec.Bytes(), stored)
+				return
+			}
+		}
+	})
 }
 
 // checkWhole holds a run that has ended against its record.
