@@ -72,6 +72,8 @@ type Episode struct {
 	Attempt            int // how often this key was begun before (resume after a crash)
 	Sampling           Sampling
 	Budget             Budget
+	Variant            string    // name of the prompt variant; "" = the prompt as the task states it
+	Due                time.Time // when it must have ended at the latest; zero = no such time
 
 	Messages  []Message // prompt, then everything said since
 	NumPrompt int       // how many of Messages are the prompt
@@ -95,7 +97,7 @@ type Episode struct {
 
 // New opens an episode for one sample of a draw. Its id depends on run, task, round and sample alone.
 func New(runID string, d Draw, sample int, s Sampling, b Budget, now time.Time) *Episode {
-	group := ID(runID, d.Task.ID, strconv.Itoa(d.Round))
+	group := GroupID(runID, d.Task.ID, d.Round)
 	return &Episode{
 		ID: ID(group, strconv.Itoa(sample)), RunID: runID, GroupID: group,
 		Task: d.Task, Round: d.Round, Sample: sample, GroupSize: d.Samples,

@@ -15,6 +15,20 @@ type Source interface {
 	Next(ctx context.Context) (Draw, error)
 }
 
+// Outcome is what came of one episode of a draw.
+type Outcome struct {
+	TaskID        string
+	Round, Sample int
+	Reward        *float64 // nil = no verdict: it failed, was cut, or was not scored
+}
+
+// Learner is a Source that is to know what came of its draws. Learn is called once an episode, when its row is durable: from many episodes
+// at once, also while Next waits. It returns soon. An episode that was stopped with the run is not told, and neither is one that earlier
+// invocations stored; a Learner's Next may wait for outcomes, until its ctx ends.
+type Learner interface {
+	Learn(o Outcome)
+}
+
 // Model makes one attempt of one call at one endpoint: no retry, no queue, no choice of endpoint. The scheduler calls it from
 // many goroutines at once. maxTokens is the clamped budget, always sent; 0 = let the server decide. Every error is a *Fault
 // with StageModel. It returns soon after ctx is done, having closed the connection.

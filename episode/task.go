@@ -44,6 +44,18 @@ func (p Position) String() string {
 // Draw is one decision of the sampler: this task, this many samples, together one group.
 type Draw struct {
 	Task    *Task
-	Round   int // how often this task was drawn before
-	Samples int // group size n
+	Round   int   // how often this task was drawn before
+	Samples int   // group size n
+	From    int   // the first sample to play; those before it came with an earlier draw of the same group
+	To      int   // the sample to stop before; 0 = all of the group
+	Number  int64 // place in the run's sequence of groups, from 0: what schedules go by
+	HeldOut bool  // an evaluation: nothing is to be trained on it
+}
+
+// Span is the samples to play now: from the first to the one before the last.
+func (d Draw) Span() (from, to int) {
+	if d.To == 0 {
+		return d.From, d.Samples
+	}
+	return d.From, d.To
 }

@@ -29,7 +29,8 @@ type Config struct {
 	// Pause is the wait before the first such retry; it doubles each time. Default 100ms.
 	Pause time.Duration `yaml:"pause"`
 	// MaxAbandoned is how many gradings of one grader, given up because they did not stop at their time, may go on before it is
-	// not asked any more (no verdict) until some of them have ended. Each may hold a core. Default 16.
+	// not asked any more (no verdict) until some of them have ended; those that had begun by then come on top, Workers at most. Each may
+	// hold a core. Default 16.
 	MaxAbandoned int `yaml:"max_abandoned"`
 	// Total is the rule that makes one number of the components: weighted_sum, gate, product or minimum; total.go says how.
 	// Default weighted_sum, the mean of the scores by weight; nil when a component with a weight has no score.
@@ -147,8 +148,11 @@ func (c Config) validate(kinds map[string][]string) error {
 	if !slices.Contains(rules(), c.Total) {
 		errs = append(errs, fmt.Errorf("total: %q, expected one of %s", c.Total, strings.Join(rules(), ", ")))
 	}
-	if gates != (c.Total == Gate) {
-		errs = append(errs, fmt.Errorf("threshold: total %s, of which gate alone takes thresholds, and needs one", c.Total))
+	switch {
+	case gates && c.Total != Gate:
+		errs = append(errs, fmt.Errorf("threshold: means nothing to total %s, only to %s", c.Total, Gate))
+	case !gates && c.Total == Gate:
+		errs = append(errs, errors.New("total: gate, expected a threshold on one grader or more"))
 	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers: %d, expected 1 or more, or 0 for the default", c.Workers))

@@ -8,6 +8,6 @@
 //
 // It runs no code that a model wrote and asks no model: graders that do are kinds of the packages below this one. It never changes an
 // episode. What says that it may help (Unjudged.Retry) is asked again a few times, nothing else. docs/rewards.md says how verdicts are
-// made. Open scorer.go first, then kind.go (how a package offers a grader), total.go, and number.go, which holds the rules of what counts
-// as a number in an answer.
+// made. Open scorer.go first, then kind.go (how a package offers a grader), group.go (graders that see all samples of a group), total.go, and
+// number.go, which holds the rules of what counts as a number in an answer.
 package reward

@@ -34,9 +34,11 @@ type Judged struct {
 // failed, and they were published before.
 const GroupSplit = "group_split"
 
-// JudgesGroups tells whether a grader of the run judges groups.
-func (s *Scorer) JudgesGroups() bool {
-	return slices.ContainsFunc(s.desks, func(d *desk) bool { return d.group != nil })
+// JudgesGroups tells whether a grader of the run judges groups; kinds are those given to New.
+func (c Config) JudgesGroups(kinds ...Kind) bool {
+	return slices.ContainsFunc(append(groupKinds(), kinds...), func(k Kind) bool {
+		return k.MakeGroup != nil && slices.ContainsFunc(c.Graders, func(s Spec) bool { return s.Kind == k.Name })
+	})
 }
 
 // ScoreGroup completes the verdicts of a group: the samples that ended well, each with the verdict that Score gave it. whole says that
@@ -45,24 +47,24 @@ func (s *Scorer) ScoreGroup(ctx context.Context, samples []*episode.Episode, who
 	if len(samples) == 0 {
 		return nil, nil
 	}
-	sheets := map[*desk]*sheet{}
-	for _, d := range s.desks {
+	sheets := make([]*sheet, len(s.desks)) // nil = not asked now
+	for i, d := range s.desks {
 		if d.group != nil && whole {
-			sheets[d] = s.groupSheet(d, samples)
+			sheets[i] = s.groupSheet(d, samples)
 		}
 	}
-	if err := s.grade(ctx, s.inOrder(sheets)); err != nil {
+	if err := s.grade(ctx, asked(sheets)); err != nil {
 		return nil, fmt.Errorf("scoring group %s: %w", samples[0].GroupID, err)
 	}
 	verdicts := make([]episode.Verdict, len(samples))
 	for i, e := range samples {
 		var rs []episode.Reward
-		for _, d := range s.desks {
+		for j, d := range s.desks {
 			switch {
 			case d.group == nil:
 				rs = append(rs, d.own(e.Verdict.Rewards)...)
 			case whole:
-				rs = append(rs, sheets[d].components(i)...)
+				rs = append(rs, sheets[j].components(i)...)
 			default:
 				rs = append(rs, d.unscored(GroupSplit, "its siblings were published before it"))
 			}

@@ -149,14 +149,15 @@ func TestGroupGraderFailureIsNoVerdict(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := Kind{Name: "bench", MakeGroup: func(Spec) (GroupGrader, error) { return bench{c.grade}, nil }}
-			s, err := New(Config{Graders: []Spec{{}, {Kind: "bench"}}}, kind)
+			cfg := Config{Graders: []Spec{{}, {Kind: "bench"}}}
+			s, err := New(cfg, kind)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer requireClose(t, s)
 			group := []*episode.Episode{sample(t, s, answer("18"), "18", 1), sample(t, s, answer("18"), "19", 1)}
 			vs := scoreGroup(t, s, group, true)
-			if got := vs[0].Rewards[1].Outcome + " " + vs[1].Rewards[1].Outcome; got != c.want || !s.JudgesGroups() {
+			if got := vs[0].Rewards[1].Outcome + " " + vs[1].Rewards[1].Outcome; got != c.want || !cfg.JudgesGroups(kind) || cfg.JudgesGroups() {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 			if text(vs[0].Rewards[0].Score) != "1" || text(vs[1].Rewards[0].Score) != "0" {

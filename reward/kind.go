@@ -18,7 +18,7 @@ import (
 // Kind is how a package offers a grader to New.
 type Kind struct {
 	Name string // what Spec.Kind says; the part of the grader's ID before the /
-	// Make makes the grader of one spec. It is called when settings are checked and again when a run begins, so what it opens
+	// Make makes the grader of one spec. It is called when settings are checked and again when a run begins, so it does nothing that costs, and what it opens
 	// a Close method of the grader must give back; the Scorer calls that. Its error names the option that is wrong.
 	Make func(s Spec) (Grader, error)
 	// MakeGroup stands in the place of Make for a grader that judges all samples of a group at once.

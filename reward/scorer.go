@@ -47,11 +47,27 @@ func New(cfg Config, kinds ...Kind) (*Scorer, error) {
 		}
 		takes[k.Name], offered[k.Name] = []string{"with"}, k
 	}
-	errs := []error{cfg.validate(takes)}
-	cfg = cfg.withDefaults()
-	s := &Scorer{cfg: cfg, thresholds: map[string]float64{}}
-	for i, spec := range cfg.Graders {
-		d := &desk{Spec: spec, limit: cfg.Timeout}
+	s := &Scorer{cfg: cfg.withDefaults(), thresholds: map[string]float64{}}
+	if err := errors.Join(cfg.validate(takes), s.open(offered)); err != nil {
+		return nil, errors.Join(err, s.closeGraders())
+	}
+	for _, d := range s.desks {
+		if d.grader == nil && d.group == nil {
+			d.Spec = d.filled()
+			d.grader = build(d.Spec)
+		}
+		d.config = d.digest(d.id())
+	}
+	s.pool = workpool.New(s.cfg.Workers, s.cfg.Queue)
+	s.base, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// open makes the graders of kinds that are offered; the built-in ones are made when all settings are known to be right.
+func (s *Scorer) open(offered map[string]Kind) error {
+	var errs []error
+	for i, spec := range s.cfg.Graders {
+		d := &desk{Spec: spec, limit: s.cfg.Timeout}
 		s.desks = append(s.desks, d)
 		if spec.Threshold != nil {
 			s.thresholds[spec.Name] = *spec.Threshold
@@ -62,19 +78,7 @@ func New(cfg Config, kinds ...Kind) (*Scorer, error) {
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, s.closeGraders())
-	}
-	for _, d := range s.desks {
-		if d.grader == nil && d.group == nil {
-			d.Spec = d.filled()
-			d.grader = build(d.Spec)
-		}
-		d.config = d.digest(d.id())
-	}
-	s.pool = workpool.New(cfg.Workers, cfg.Queue)
-	s.base, s.stop = context.WithCancel(context.Background())
-	return s, nil
+	return errors.Join(errs...)
 }
 
 // Score judges a closed episode. It returns an error only when ctx or the scorer ended first: there is no verdict at all
@@ -87,33 +91,27 @@ func (s *Scorer) Score(ctx context.Context, e *episode.Episode) (episode.Verdict
 		}
 		return episode.Verdict{Rewards: rs}, nil
 	}
-	sheets := map[*desk]*sheet{}
-	for _, d := range s.desks {
+	sheets := make([]*sheet, len(s.desks)) // nil = not asked now
+	for i, d := range s.desks {
 		if d.group == nil {
-			sheets[d] = newSheet(d, input(e, d.From))
+			sheets[i] = newSheet(d, input(e, d.From))
 		}
 	}
-	if err := s.grade(ctx, s.inOrder(sheets)); err != nil {
+	if err := s.grade(ctx, asked(sheets)); err != nil {
 		return episode.Verdict{}, fmt.Errorf("scoring episode %s: %w", e.ID, err)
 	}
-	for _, d := range s.desks {
-		if d.group != nil {
+	for i, d := range s.desks {
+		if sheets[i] == nil {
 			rs = append(rs, d.open())
 			continue
 		}
-		rs = append(rs, sheets[d].components(0)...)
+		rs = append(rs, sheets[i].components(0)...)
 	}
 	return s.verdict(rs), nil
 }
 
-// inOrder lists sheets in the order of the settings.
-func (s *Scorer) inOrder(sheets map[*desk]*sheet) (list []*sheet) {
-	for _, d := range s.desks {
-		if sh := sheets[d]; sh != nil {
-			list = append(list, sh)
-		}
-	}
-	return list
+func asked(sheets []*sheet) []*sheet {
+	return slices.DeleteFunc(slices.Clone(sheets), func(sh *sheet) bool { return sh == nil })
 }
 
 // verdict makes the total. What a grader could not judge for want of a ground truth, or by the user's wish, is no failure.

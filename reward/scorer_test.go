@@ -387,6 +387,11 @@ func TestValidate(t *testing.T) {
 		{"figures", Config{Graders: []Spec{{Weight: w(-1), Tolerance: math.NaN()}}}, []string{"weight: -1", "tolerance: NaN"}},
 		{"no weight at all", Config{Graders: []Spec{{Weight: w(0)}}}, []string{"every weight is 0"}},
 		{"words", Config{Graders: []Spec{{Normalize: []string{"upper"}, From: "all"}}}, []string{`normalize: "upper", expected trim, lower or spaces`, `from: "all", expected final or content`}},
+		{"a threshold that holds nothing up", Config{Graders: []Spec{{Threshold: w(1.5)}}}, []string{"threshold: 1.5, expected 0 to 1", "threshold: means nothing to total weighted_sum"}},
+		{"a gate without one", Config{Total: Gate}, []string{"total: gate, expected a threshold on one grader or more"}},
+		{"a name kept for parts", Config{Graders: []Spec{{Name: "a"}, {Name: "a.b"}}}, []string{`the name "a.b" is kept for parts of "a"`}},
+		{"options of a built-in kind", Config{Graders: []Spec{{With: []byte("{}")}}}, []string{"with: means nothing to kind auto"}},
+		{"bounds", Config{Pause: -1, MaxAbandoned: -1}, []string{"pause: -1ns", "max_abandoned: -1"}},
 		{"none with others", Config{Graders: []Spec{{Kind: KindNone}, {}}}, []string{"kind none stands alone"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"tranche/episode"
 )
@@ -45,7 +46,25 @@ type Config struct {
 	// SendSeed gives every sample a seed of its own, derived from Seed, task, round and sample. Default false: per-request seeds
 	// slow some engines and crash one.
 	SendSeed bool
+	// TemperatureSchedule and TopPSchedule change these parameters with the draws (Draw.Number); they win over Sampling and not over what a
+	// task sets itself. Default: none.
+	TemperatureSchedule, TopPSchedule Schedule
+	// Variants are prompts to explore with. Default: none, the prompt as the task states it.
+	Variants []Variant
+	// HeldOut is the sampling of evaluations, over Sampling. Only what it sets counts.
+	HeldOut HeldOutSampling
+	// PriorityColumn names a column of the tasks that holds a whole number: the larger, the sooner among the tasks that are held, and the
+	// more urgent at the server (added to Sampling.Priority). Default "": none.
+	PriorityColumn string
+	// DeadlineColumn names a column that says by when a task is wanted: a time (RFC 3339), or how long after Began ("90m", or seconds). What has
+	// not ended by then fails with deadline. Default "": none.
+	DeadlineColumn string
+	// Began is the run's beginning, for deadlines.
+	Began time.Time
 }
+
+// HeldOutSampling is what an evaluation sends in the place of the run's own parameters; nil = the same.
+type HeldOutSampling struct{ Temperature, TopP *float64 }
 
 // Validate reports every fault at once.
 func (c Config) Validate() error {
@@ -61,6 +80,12 @@ func (c Config) Validate() error {
 	check(c.Rounds >= 0, "rounds %d: expected 1 or more", c.Rounds)
 	check(c.Tasks >= 0, "tasks %d: expected 0 (unknown) or more", c.Tasks)
 	check(!c.SendSeed || c.Sampling.Seed == nil, "send-seed: a fixed seed is set as well; expected one of the two")
+	held := episode.Sampling{Temperature: c.HeldOut.Temperature, TopP: c.HeldOut.TopP}
+	if err := sampling(held); err != nil {
+		errs = append(errs, fmt.Errorf("held-out: %w", err))
+	}
+	errs = append(errs, c.TemperatureSchedule.within("temperature schedule", func(v float64) bool { return v >= 0 }, "0 or more"),
+		c.TopPSchedule.within("top_p schedule", func(v float64) bool { return v > 0 && v <= 1 }, "over 0 to 1"), checkVariants(c.Variants))
 	return errors.Join(append(errs, sampling(c.Sampling))...)
 }
 

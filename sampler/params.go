@@ -7,9 +7,16 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"tranche/episode"
 )
+
+// Knobs say how each sample of a draw is played: its sampling parameters, its prompt, its deadline. All of its methods may be called at once.
+type Knobs struct{ cfg Config }
+
+// Begin says when the run began, before the first use of a deadline.
+func (k *Knobs) Begin(at time.Time) { k.cfg.Began = at }
 
 // Params returns the sampling parameters of one sample of a draw: the run's, overridden by what the task sets itself
 // (Task.Params), with a seed of its own where SendSeed asks for one. The value is the caller's alone: nothing in it is shared with
@@ -17,20 +24,45 @@ import (
 //
 // A task that sets a seed gets it as it is for its first sample and counted up by one for each further one: equal seeds would make
 // equal samples.
-func (s *Source) Params(d episode.Draw, sample int) (episode.Sampling, error) {
+func (k *Knobs) Params(d episode.Draw, sample int) (episode.Sampling, error) {
 	o, err := overrides(d.Task)
 	if err != nil {
 		return episode.Sampling{}, err
 	}
-	p := clone(s.cfg.Sampling)
-	if s.cfg.SendSeed {
-		p.Seed = episode.Ptr(Seed(s.cfg.Seed, d.Task.ID, d.Round, sample))
+	w, err := k.wish(d.Task)
+	if err != nil {
+		return episode.Sampling{}, err
+	}
+	p := clone(k.cfg.Sampling)
+	p.Priority += w.priority
+	k.turn(&p, d)
+	if k.cfg.SendSeed {
+		p.Seed = episode.Ptr(Seed(k.cfg.Seed, d.Task.ID, d.Round, sample))
 	}
 	o.apply(&p)
 	if o.Seed != nil {
 		p.Seed = episode.Ptr(*o.Seed + int64(sample))
 	}
 	return p, nil
+}
+
+// turn sets what changes with the draws, and what evaluations have of their own.
+func (k *Knobs) turn(p *episode.Sampling, d episode.Draw) {
+	if d.HeldOut {
+		if v := k.cfg.HeldOut.Temperature; v != nil {
+			p.Temperature = ptr(v)
+		}
+		if v := k.cfg.HeldOut.TopP; v != nil {
+			p.TopP = ptr(v)
+		}
+		return
+	}
+	if s := k.cfg.TemperatureSchedule; s.On() {
+		p.Temperature = episode.Ptr(s.At(d.Number))
+	}
+	if s := k.cfg.TopPSchedule; s.On() {
+		p.TopP = episode.Ptr(s.At(d.Number))
+	}
 }
 
 // Seed is the seed of one sample: 31 bits of a hash, which every engine takes.

@@ -19,12 +19,13 @@ type Tasks interface {
 // Source draws tasks. It implements episode.Source and, like it, serves one caller at a time; Params and Budget are safe for any
 // number of goroutines.
 type Source struct {
-	cfg   Config
+	Knobs
 	open  func(context.Context) (Tasks, error)
 	tasks Tasks // the pass in hand; nil between rounds
 	round int
 	held  []*episode.Task // the shuffle window
 	rng   *rand.Rand
+	given int64
 	err   error // sticky
 }
 
@@ -33,7 +34,7 @@ func New(cfg Config, open func(context.Context) (Tasks, error)) (*Source, error)
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("sampling settings: %w", err)
 	}
-	return &Source{cfg: cfg.filled(), open: open}, nil
+	return &Source{Knobs: Knobs{cfg.filled()}, open: open}, nil
 }
 
 // Next returns the next draw, episode.ErrEnd after the last one. An error of the tasks ends the source.
@@ -49,7 +50,8 @@ func (s *Source) Next(ctx context.Context) (episode.Draw, error) {
 		case err != nil:
 			s.err = fmt.Errorf("draw a task: %w", err)
 		default:
-			return episode.Draw{Task: t, Round: s.round, Samples: s.cfg.Samples}, nil
+			s.given++
+			return episode.Draw{Task: t, Round: s.round, Samples: s.cfg.Samples, Number: s.given - 1}, nil
 		}
 	}
 	return episode.Draw{}, s.err
@@ -110,7 +112,7 @@ func (s *Source) read() (*episode.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := overrides(t); err != nil {
+	if err := s.sound(t); err != nil {
 		return nil, err
 	}
 	return t, nil

@@ -21,6 +21,9 @@ type Rollout struct {
 // errEpisodeDeadline is the cause of a context that ended with the episode's own deadline.
 var errEpisodeDeadline = errors.New("the episode's total deadline passed")
 
+// errDue is the cause of a context that ended at the time by which the task was wanted.
+var errDue = errors.New("the task's own deadline passed")
+
 // Run plays the episode to its end and scores it. It never returns an error: what went wrong is in the episode.
 func (r *Rollout) Run(ctx context.Context, e *episode.Episode) {
 	began := time.Now()
@@ -38,6 +41,11 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 	if r.EpisodeTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, r.limit(e), errEpisodeDeadline)
+		defer cancel()
+	}
+	if !e.Due.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, e.Due, errDue)
 		defer cancel()
 	}
 	tools, runnable, err := r.tools(e)
@@ -113,19 +121,21 @@ func stop(ctx context.Context, e *episode.Episode, err error) {
 		return
 	}
 	f := episode.AsFault(episode.StageModel, err)
-	if errors.Is(context.Cause(ctx), errEpisodeDeadline) {
-		f = deadline(f)
+	for _, passed := range []error{errEpisodeDeadline, errDue} {
+		if errors.Is(context.Cause(ctx), passed) {
+			f = deadline(f, passed)
+		}
 	}
 	e.Fail(f)
 }
 
-// deadline is the fault of an episode whose total time ran out: it tells what had been tried until then, and where that failed.
-func deadline(f *episode.Fault) *episode.Fault {
-	d := &episode.Fault{Stage: f.Stage, Class: episode.ClassDeadline, Cause: errEpisodeDeadline, Partial: f.Partial, Attempts: f.Attempts}
+// deadline is the fault of an episode whose time ran out: it tells what had been tried until then, and where that failed.
+func deadline(f *episode.Fault, passed error) *episode.Fault {
+	d := &episode.Fault{Stage: f.Stage, Class: episode.ClassDeadline, Cause: passed, Partial: f.Partial, Attempts: f.Attempts}
 	if n := len(f.Attempts); n > 0 {
 		last := f.Attempts[n-1]
 		d.Stage = episode.StageModel
-		d.Cause = fmt.Errorf("%w after %d failed attempts of a call, the last at %s: %s: %s", errEpisodeDeadline, n, last.Endpoint, last.Class, last.Cause)
+		d.Cause = fmt.Errorf("%w after %d failed attempts of a call, the last at %s: %s: %s", passed, n, last.Endpoint, last.Class, last.Cause)
 	}
 	return d
 }

@@ -56,6 +56,9 @@ func Run(ctx context.Context, cfg RunConfig) (Totals, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &run{cfg: cfg, cancel: cancel, slots: make(chan struct{}, cfg.MaxOpen), stop: make(chan struct{})}
+	r.drawing, r.endDrawing = context.WithCancel(ctx)
+	defer r.endDrawing()
+	r.learner, _ = cfg.Source.(episode.Learner)
 	if cfg.Quorum.on() {
 		r.trimmer = newTrimmer(cfg.Quorum)
 	}
@@ -76,7 +79,11 @@ type run struct {
 	stop     chan struct{} // closed: open no more
 	stopping sync.Once
 	episodes sync.WaitGroup
-	trimmer  *trimmer // nil = nothing is cut
+	trimmer  *trimmer        // nil = nothing is cut
+	learner  episode.Learner // the source, if it is to know what came of its draws; else nil
+
+	drawing    context.Context // ends with the run, and as soon as no more is to be opened: a source may be waiting for outcomes
+	endDrawing context.CancelFunc
 
 	drawn, skipped, done, failed, cancelled, cut atomic.Int64
 	unscored                                     atomic.Int64 // of done: a grader failed
@@ -108,7 +115,7 @@ func (r *run) watchStop(ctx context.Context) func() {
 }
 
 // halt stops opening episodes.
-func (r *run) halt() { r.stopping.Do(func() { close(r.stop) }) }
+func (r *run) halt() { r.stopping.Do(func() { close(r.stop); r.endDrawing() }) }
 
 // feed draws and opens until the source ends or the run is stopped.
 func (r *run) feed(ctx context.Context) error {
@@ -120,11 +127,13 @@ func (r *run) feed(ctx context.Context) error {
 			return context.Cause(ctx)
 		default:
 		}
-		d, err := r.cfg.Source.Next(ctx)
-		if errors.Is(err, episode.ErrEnd) {
+		d, err := r.cfg.Source.Next(r.drawing)
+		switch {
+		case errors.Is(err, episode.ErrEnd):
 			return nil
-		}
-		if err != nil {
+		case err != nil && r.drawing.Err() != nil:
+			continue // why it ended is told above
+		case err != nil:
 			r.cancel(err)
 			return fmt.Errorf("draw the next task: %w", err)
 		}
@@ -136,7 +145,7 @@ func (r *run) feed(ctx context.Context) error {
 
 // open starts the episodes of one draw, back to back, each as a slot becomes free.
 func (r *run) open(ctx context.Context, d episode.Draw) error {
-	for sample := range d.Samples {
+	for sample, to := d.Span(); sample < to; sample++ {
 		e := r.cfg.Open(d, sample)
 		if r.cfg.Done != nil && r.cfg.Done(e.ID) {
 			r.drawn.Add(1)
@@ -222,6 +231,9 @@ func (r *run) play(ctx context.Context, e *episode.Episode) (again bool) {
 func (r *run) store(ctx context.Context, e *episode.Episode) {
 	if e.Status == episode.StatusCancelled && e.Stop != episode.StopQuorum {
 		r.cancelled.Add(1)
+		if ctx.Err() == nil { // the run goes on, and a source may wait for it
+			r.tell(e)
+		}
 		return
 	}
 	if err := r.cfg.Sink.Write(context.WithoutCancel(ctx), e); err != nil {
@@ -230,6 +242,7 @@ func (r *run) store(ctx context.Context, e *episode.Episode) {
 		r.cancel(fmt.Errorf("write episode %s: %w", e.ID, err))
 		return
 	}
+	r.tell(e)
 	if e.Status == episode.StatusCancelled {
 		r.cut.Add(1)
 		return
@@ -250,6 +263,13 @@ func (r *run) giveUp(why error, share float64, bad, all int64) {
 	if share > 0 && all >= int64(r.cfg.MinSettled) && float64(bad) > share*float64(all) {
 		r.halt()
 		r.cancel(fmt.Errorf("%w: %d of %d", why, bad, all))
+	}
+}
+
+// tell passes on what came of an episode.
+func (r *run) tell(e *episode.Episode) {
+	if r.learner != nil {
+		r.learner.Learn(episode.Outcome{TaskID: e.Task.ID, Round: e.Round, Sample: e.Sample, Reward: e.Verdict.Total})
 	}
 }
 

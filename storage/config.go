@@ -22,6 +22,9 @@ type Config struct {
 	// good or failed, takes the place of the old one. Default false: a failure is final.
 	RetryFailed bool
 
+	// MarkEqual flags the rows of groups whose rewards are all the same (FlagZeroVariance) when they are published. Default false.
+	MarkEqual bool
+
 	// SyncInterval is the least time between two fsyncs of the journal. Larger: fewer fsyncs, longer waits in Write.
 	// Default 5 ms.
 	SyncInterval time.Duration

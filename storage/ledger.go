@@ -30,8 +30,11 @@ type record struct {
 	seq              uint64
 	round, sample    int32
 	groupSize        int32
+	ended            bool // its group ended with fewer samples than its row says: groupSize is right
 	failed           bool
-	alone            bool  // its siblings were published before it
+	alone            bool // its siblings were published before it
+	equal            bool // all rewards of its group are the same
+	reward           *float64
 	raw              int64 // bytes, see Row.rawBytes
 	seg              *segment
 	offset, bytes    int64 // of the frame
@@ -48,7 +51,7 @@ func recordOf(r *Row, seq uint64) record {
 	}
 	return record{
 		key: keyOf(r.EpisodeID), group: keyOf(group), task: keyOf(r.TaskID), seq: seq,
-		round: r.Round, sample: r.SampleIndex, groupSize: max(r.GroupSize, 1), failed: r.failed(), raw: r.rawBytes(),
+		round: r.Round, sample: r.SampleIndex, groupSize: max(r.GroupSize, 1), failed: r.failed(), raw: r.rawBytes(), reward: clone(r.Reward),
 	}
 }
 
@@ -90,6 +93,7 @@ type ledger struct {
 	ready      []*group // complete, in the order of completion
 	readyBytes int64
 	summary    Summary
+	mark       bool // Config.MarkEqual
 }
 
 const unplaced = -1
@@ -156,6 +160,36 @@ func (l *ledger) hold(r record) {
 	}
 }
 
+// end completes a group that has fewer samples than its rows say. One that is not here is in the parts already.
+func (l *ledger) end(k key, samples int) {
+	g := l.groups[k]
+	if g == nil || g.ready || len(g.records) < samples {
+		return
+	}
+	for i := range g.records {
+		g.records[i].groupSize, g.records[i].ended = int32(samples), true
+	}
+	l.finish(g)
+}
+
+// markEqual marks the rows of a group that tells nothing: two or more verdicts, all the same.
+func (l *ledger) markEqual(g *group) {
+	var first *float64
+	for n, r := range g.records {
+		if r.reward == nil || n > 0 && *r.reward != *first {
+			return
+		}
+		first = r.reward
+	}
+	if len(g.records) < 2 {
+		return
+	}
+	for i := range g.records {
+		g.records[i].equal = true
+		tally(&l.summary.Flags, FlagZeroVariance)
+	}
+}
+
 func (l *ledger) finish(g *group) {
 	g.ready = true
 	l.ready = append(l.ready, g)
@@ -168,6 +202,9 @@ func (l *ledger) take() (ready []*group, incomplete []record) {
 	ready = l.ready
 	l.ready, l.readyBytes = nil, 0
 	for _, g := range ready {
+		if l.mark {
+			l.markEqual(g)
+		}
 		for _, r := range g.records {
 			if l.groups[r.group] == g {
 				delete(l.groups, r.group)

@@ -45,7 +45,7 @@ func (r *Row) setKeys(e *episode.Episode, fix *repairer) {
 	if at := stamp(e.Created); at != nil {
 		r.CreatedAt = *at
 	}
-	r.Model = fix.some(e.Model)
+	r.Model, r.Variant = fix.some(e.Model), fix.some(e.Variant)
 }
 
 func (r *Row) setTask(t *episode.Task, fix *repairer) {

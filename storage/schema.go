@@ -69,6 +69,7 @@ type Row struct {
 	TokenizerHash *string     `parquet:"tokenizer_hash,optional" json:"tokenizer_hash"`
 	TemplateHash  *string     `parquet:"template_hash,optional" json:"template_hash"`
 	Seed          *int64      `parquet:"seed,optional" json:"seed"`
+	Variant       *string     `parquet:"variant,optional" json:"variant"`
 	RewardModel   RewardModel `parquet:"reward_model" json:"reward_model"`
 	ExtraInfo     *string     `parquet:"extra_info,optional" json:"extra_info"`
 	CreatedAt     time.Time   `parquet:"created_at,timestamp(microsecond)" json:"created_at"`

@@ -271,6 +271,7 @@ func (r *record) row(buf []byte) (*Row, []byte, error) {
 	if err != nil {
 		return nil, buf, fmt.Errorf("%s at byte %d: %w", r.seg.path, r.offset, err)
 	}
+	r.amend(row)
 	return row, frame, nil
 }
 

@@ -80,6 +80,7 @@ func openOn(fsys fileSystem, cfg Config) (*Writer, error) {
 		return nil, fmt.Errorf("run directory %s: %w", cfg.Dir, err)
 	}
 	w := newWriter(fsys, cfg, lock)
+	w.ledger.mark = cfg.MarkEqual
 	if err := w.recover(); err != nil {
 		w.closeSegments()
 		return nil, errors.Join(err, lock.Close())

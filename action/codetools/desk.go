@@ -342,5 +342,5 @@ func (d *Desk) tier() string {
 	if err != nil {
 		return ""
 	}
-	return string(x.Capabilities().Tier)
+	return x.Capabilities().HeldBy()
 }

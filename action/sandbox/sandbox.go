@@ -145,10 +145,13 @@ type Result struct {
 
 	LeftBehind int    // processes that were still there at its end and were killed
 	Tier       Tier   // what held the limits
-	Backend    string // ns or plain
+	Backend    string // ns, landlock, bwrap, docker, http or plain
 	Rootfs     string // digest of the root file system; "" = the host's
 	Trusted    bool   // ran without isolation because the user vouched for it
 }
+
+// HeldBy says in one word what held the program, for rows and verdicts: see Capabilities.HeldBy.
+func (r Result) HeldBy() string { return heldBy(r.Backend, r.Tier) }
 
 // Output is one stream: what is kept, and how much there was.
 type Output struct {
@@ -204,6 +207,8 @@ const (
 	TierCgroup2 Tier = "cgroup2" // memory and pids by cgroup v2
 	TierCgroup1 Tier = "cgroup1" // memory and pids by cgroup v1
 	TierRlimit  Tier = "rlimit"  // per-process limits only
+	TierEngine  Tier = "engine"  // memory and pids by a container engine, which does not tell what it refused
+	TierRemote  Tier = "remote"  // another machine's, of which nothing is known here
 	TierNone    Tier = "none"
 )
 
@@ -213,4 +218,14 @@ type Capabilities struct {
 	Tier     Tier
 	Promises map[Promise]Strength
 	Why      map[Promise]string // in words, for each that is not enforced; and what would make it so
+}
+
+// HeldBy says in one word what holds programs: the tier, with the back end before it where that is not the default one, as bwrap/cgroup2.
+func (c Capabilities) HeldBy() string { return heldBy(c.Backend, c.Tier) }
+
+func heldBy(backend string, tier Tier) string {
+	if backend == "ns" || backend == "plain" { // of whose tiers no other has the name "none"
+		return string(tier)
+	}
+	return backend + "/" + string(tier)
 }

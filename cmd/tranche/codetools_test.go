@@ -49,7 +49,7 @@ func (x *someFail) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 // Case SB-o3: a sandbox cannot start for 3 of 10 episodes: 3 rows harness_error with reward null, 7 as if nothing had been.
 func TestCaseSBo3SandboxThatDoesNotStart(t *testing.T) {
 	desk, err := codetools.New(func() (sandbox.Executor, error) {
-		x, err := openExecutor(backendPlain)
+		x, err := openExecutor(backendPlain, nil)
 		return &someFail{Executor: x}, err
 	}, codetools.Config{Spec: sandbox.Spec{Trusted: true}})
 	if err != nil {
@@ -108,7 +108,9 @@ func TestSandboxSettingsAreChecked(t *testing.T) {
 	}{
 		{"plain without trust", "sandbox: {backend: plain}", []string{"sandbox: backend: plain runs what a model wrote on this machine", "trust-every-model-with-everything-i-have: true"}},
 		{"trust without plain", "sandbox: {trust-every-model-with-everything-i-have: true}", []string{"is for the backend plain; ns trusts nobody"}},
-		{"unknown back end", "sandbox: {backend: docker}", []string{`sandbox: backend: expected ns or plain, found "docker"`}},
+		{"unknown back end", "sandbox: {backend: podman}", []string{`sandbox: backend: expected one of bwrap, docker, http, landlock, ns, plain, found "podman"`}},
+		{"option of another back end", "sandbox: {backend: bwrap, options: {image: x}}", []string{`sandbox: options: the back end bwrap takes program, found "image"`}},
+		{"options that are missing", "sandbox: {backend: http, options: {dialect: swerex}}", []string{`sandbox: options: the back end http needs url`}},
 		{"unknown key", "sandbox:\n  memroy: 1GiB", []string{`run.yaml:2:3: sandbox: unknown key "memroy"; did you mean "memory"?`}},
 		{"no map", "sandbox: ns", []string{"run.yaml:1:10: sandbox: expected a map {backend, memory, pids, …}, found the text \"ns\""}},
 		{"less memory than a program needs", "sandbox: {memory: 1KiB, disk: 1, file-size: 2000000TiB}", []string{"sandbox: memory: expected 1MiB to ", "sandbox: disk: expected 4KiB to ", "sandbox: file-size: expected 1 to "}},
@@ -179,7 +181,7 @@ func TestWeakPromisesAreSaid(t *testing.T) {
 
 // The example runs on the embedded engine, in sandboxes that isolate; its model works with python over several turns.
 func TestPythonToolExample(t *testing.T) {
-	x, err := openExecutor(backendNS)
+	x, err := openExecutor(backendNS, nil)
 	if err == nil {
 		_, err = x.Open(t.Context(), sandbox.Spec{})
 		err = errors.Join(err, x.Close())

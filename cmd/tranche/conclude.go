@@ -22,6 +22,7 @@ func (s *session) conclude(runErr error) error {
 	if s.groups != nil {
 		_ = s.writer.Flush() // the summary counts group verdicts too; what fails here, closing reports
 	}
+	s.draws.done = runErr == nil
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
@@ -83,7 +84,7 @@ func signalName(s *session) string {
 // settled counts the keys that are not to be played again.
 func settled(c storage.Counts) int64 { return c.Good + c.Failed - c.Retry }
 
-func (s *session) finished() bool { return s.before >= s.total() }
+func (s *session) finished() bool { return s.draws.known(s) && s.before >= s.total() }
 
 // alreadyFinished reports a run with nothing left to do.
 func (s *session) alreadyFinished() error {
@@ -96,17 +97,22 @@ func (s *session) report(ended string) *report {
 	d := s.writer.Summary()
 	r := &report{
 		State: stateComplete, Ended: ended, RunID: s.file.RunID, Dir: s.dir, Model: joined(modelsOf(&s.set)), Made: "endpoints",
-		Total: s.total(), Left: max(s.total()-settled(s.writer.Counts()), 0), Dataset: d, StdErr: stdError(d.Reward), Files: filesIn(s.dir),
+		Dataset: d, StdErr: stdError(d.Reward), Files: filesIn(s.dir),
 		Skipped: skippedRows{s.tasks.Tasks, s.tasks.Bad.Rows, s.tasks.Duplicates}, Session: s.sessionReport(), TailRules: s.set.tailRules(), program: s.a.program,
 	}
-	if r.Left > 0 {
+	s.draws.report(s, r)
+	if r.Total = s.total(); r.Total == 0 {
+		r.Total, r.OpenEnd = d.Rows, !s.draws.known(s)
+	}
+	r.Left = max(r.Total-settled(s.writer.Counts()), 0)
+	if r.Left > 0 || r.OpenEnd {
 		r.State, r.Command = stateIncomplete, s.a.program+" resume "+quoted(s.dir)
 	}
 	if s.file.Embedded {
 		r.Made = embeddedText
 	}
 	if s.fleet != nil {
-		r.Notes = s.fleet.notes()
+		r.Notes = append(r.Notes, s.fleet.notes()...)
 	}
 	r.Notes = slices.Concat(r.Notes, s.toolNotes(), s.scorerNotes(), s.damageNotes())
 	if r.Account = s.account; r.Account == nil { // nothing was played this time
@@ -203,6 +209,10 @@ func absolute(s Settings) Settings {
 	}
 	s.Tasks = paths
 	s.CAFile = absolutePath(s.CAFile)
+	s.History = slices.Clone(s.History)
+	for i, dir := range s.History {
+		s.History[i] = absolutePath(dir)
+	}
 	s.Sandbox.Rootfs = absolutePath(s.Sandbox.Rootfs)
 	s.Endpoint = slices.Clone(s.Endpoint)
 	for i := range s.Endpoint {

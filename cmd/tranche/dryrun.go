@@ -19,7 +19,8 @@ type dryRunReport struct {
 	Duplicates   int64           `json:"duplicate_rows_dropped"`
 	Samples      int             `json:"samples"`
 	Rounds       int             `json:"rounds"`
-	Episodes     int64           `json:"episodes"`
+	Episodes     int64           `json:"episodes"` // at most, where open_end says so
+	OpenEnd      bool            `json:"open_end,omitempty"`
 	CallsAtMost  *int64          `json:"calls_at_most"`  // null = no bound (max-turns 0)
 	TokensAtMost *int64          `json:"tokens_at_most"` // generated; null = no bound
 	Endpoints    []dryEndpoint   `json:"endpoints"`
@@ -55,7 +56,7 @@ func (s *session) dryRun(ctx context.Context) error {
 
 // firstRequest renders the first call of the first episode as the first endpoint would be sent it.
 func (s *session) firstRequest() (json.RawMessage, error) {
-	order, err := sampler.New(s.samplerConfig(), nil)
+	order, err := sampler.New(s.samplerConfig().Config, nil)
 	if err != nil {
 		return nil, withCode(codeUsage, err)
 	}
@@ -68,7 +69,7 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 	if err != nil {
 		return nil, withCode(codeTasks, err)
 	}
-	e := s.openEpisode(order, episode.Draw{Task: s.tasks.First, Samples: s.set.drawn()}, 0)
+	e := s.openEpisode(&order.Knobs, episode.Draw{Task: s.tasks.First, Samples: s.set.drawn()}, 0)
 	if err := actor.Prepare(e); err != nil {
 		return nil, withCode(codeTasks, err)
 	}
@@ -87,17 +88,17 @@ func (s *session) firstRequest() (json.RawMessage, error) {
 func (s *session) dryReport(body json.RawMessage) *dryRunReport {
 	r := &dryRunReport{
 		RunID: s.file.RunID, Tasks: s.tasks.Tasks, NoAnswer: s.tasks.NoAnswer, Bad: s.tasks.Bad.Rows, Duplicates: s.tasks.Duplicates,
-		Samples: s.set.drawn(), Rounds: s.set.Rounds, Episodes: s.total(), Request: body,
+		Samples: s.set.drawn(), Rounds: s.set.Rounds, Episodes: s.most(), OpenEnd: s.total() == 0, Request: body,
 	}
 	if s.set.MaxTurns > 0 {
-		calls := s.total() * int64(s.set.MaxTurns)
+		calls := r.Episodes * int64(s.set.MaxTurns)
 		tokens := calls * int64(s.set.MaxTokens)
 		if most := int64(s.set.MaxEpisodeTokens); most > 0 {
-			tokens = min(tokens, s.total()*most)
+			tokens = min(tokens, r.Episodes*most)
 		}
 		r.CallsAtMost, r.TokensAtMost = &calls, &tokens
 	} else if most := int64(s.set.MaxEpisodeTokens); most > 0 {
-		r.TokensAtMost = episode.Ptr(s.total() * most)
+		r.TokensAtMost = episode.Ptr(r.Episodes * most)
 	}
 	for _, m := range s.fleet.members {
 		c := m.endpoint.Capacity()
@@ -112,7 +113,11 @@ func (r *dryRunReport) text() string {
 	line("dry run: everything was checked; no generation request was sent, nothing was written")
 	line("  run id    %s", r.RunID)
 	line("  tasks     %d (%d bad rows skipped, %d repeated rows dropped, %d without an answer to grade by)", r.Tasks, r.Bad, r.Duplicates, r.NoAnswer)
-	line("  episodes  %d (%d samples of each task, %d rounds)", r.Episodes, r.Samples, r.Rounds)
+	most := ""
+	if r.OpenEnd {
+		most = "at most "
+	}
+	line("  episodes  %s%d (%d samples of each task, %d rounds)", most, r.Episodes, r.Samples, r.Rounds)
 	line("  calls     at most %s, generating at most %s tokens", bound(r.CallsAtMost), bound(r.TokensAtMost))
 	for _, e := range r.Endpoints {
 		line("  endpoint  %s (%s, model %s, context %s, KV cache %s), %d calls at once", e.Name, e.Kind, e.Model, tokensText(e.ContextTokens), tokensText(e.KVTokens), e.CallsAtOnce)

@@ -10,15 +10,12 @@ import (
 // openGroups makes the scorer of groups, where a grader of the run judges groups. It is one of its own, because storage publishes, and
 // has groups judged, until after the pipeline is closed.
 func (s *session) openGroups() error {
+	if !s.rewardConfig().JudgesGroups(s.graderKinds()...) {
+		return nil
+	}
 	scorer, err := s.newScorer()
-	if err != nil {
-		return withCode(codeUsage, err)
-	}
-	if !scorer.JudgesGroups() {
-		return scorer.Close()
-	}
 	s.groups = scorer
-	return nil
+	return withCode(codeUsage, err)
 }
 
 // judgeGroup completes the verdicts of a group that is about to be published.

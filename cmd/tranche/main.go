@@ -278,6 +278,7 @@ func (a *app) parser(c *cli) (*kong.Kong, error) {
 			{Key: "tasks", Title: "Which tasks"},
 			{Key: "sampling", Title: "What a call and an episode may do"},
 			{Key: "tools", Title: "Tools and rewards"},
+			{Key: "draws", Title: "Which tasks how often, and what is learned on the way"},
 			{Key: "servers", Title: "Which servers, and how hard"},
 			{Key: "engine", Title: "Embedded engine (only without --endpoint)"},
 			{Key: "limits", Title: "Retries, deadlines, giving up"},

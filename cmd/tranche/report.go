@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"tranche/sampler"
 	"tranche/storage"
 )
 
@@ -39,6 +40,11 @@ type report struct {
 	Files     files           `json:"files"`
 	Skipped   skippedRows     `json:"input"`
 	Notes     []string        `json:"notes,omitempty"`
+
+	OpenEnd     bool                          `json:"open_end,omitempty"`    // how many episodes there will be is not known; episodes counts those stored
+	Draws       *drawsReport                  `json:"draws,omitempty"`       // where what is drawn depends on results
+	Groups      map[string]sampler.GroupStats `json:"groups,omitempty"`      // by domain and "all", held-out tasks apart; absent for groups of one
+	Evaluations []sampler.Evaluation          `json:"evaluations,omitempty"` // on held-out tasks
 
 	program string // how to call this program again
 }
@@ -121,6 +127,9 @@ func (r *report) text(colour bool) string {
 	r.tailText(p)
 	r.cuttingText(p)
 	r.sourcesText(p)
+	r.drawsText(p)
+	r.groupsText(p)
+	r.evaluationsText(p)
 	r.endpointsText(p)
 	r.boundsText(p)
 	r.flagsText(p)
@@ -144,7 +153,11 @@ func (r *report) headline() string {
 
 func (r *report) episodesText(p *printer) {
 	d := r.Dataset
-	p.line("  episodes   %d of %d stored: %d good, %d failed%s; %d left", d.Rows, r.Total, d.Good, d.Failed, some(d.Cut, ", %d cut by the quorum"), r.Left)
+	of, left := fmt.Sprintf("%d of %d", d.Rows, r.Total), fmt.Sprintf("%d left", r.Left)
+	if r.OpenEnd {
+		of, left = fmt.Sprint(d.Rows), "how many more there will be is not known"
+	}
+	p.line("  episodes   %s stored: %d good, %d failed%s; %s", of, d.Good, d.Failed, some(d.Cut, ", %d cut by the quorum"), left)
 	p.line("  ended as   %s", orDash(counts(d.Status)))
 	p.line("  because    %s", orDash(counts(d.Stops)))
 	if d.Failed > 0 {

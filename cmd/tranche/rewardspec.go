@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"tranche/reward"
+	"tranche/reward/mathgrade"
 	"tranche/reward/textgrade"
 )
 
@@ -166,7 +167,7 @@ func (s *session) scorerNotes() (notes []string) {
 
 // graderKinds are the kinds of graders beside the built-in ones. Each package of graders is entered here.
 func (s *session) graderKinds() []reward.Kind {
-	return slices.Concat(textgrade.Kinds(), s.a.graders)
+	return slices.Concat(mathgrade.Kinds(), textgrade.Kinds(), []reward.Kind{s.codeKind()}, s.a.graders)
 }
 
 // wantsAnswers reports whether a grader compares with the tasks' ground truth for certain: of those that are not built in some do, and say

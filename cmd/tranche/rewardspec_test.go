@@ -178,7 +178,7 @@ func TestGatedReward(t *testing.T) {
 	}
 	s := newShell(t)
 	s.do(codeUsage, "run", taskFile(t, 1, ""), "--reward-total", "gate", "-o", newRunDir(t), "-q")
-	if want := "of which gate alone takes thresholds, and needs one"; !strings.Contains(s.err.String(), want) {
+	if want := "total: gate, expected a threshold on one grader or more"; !strings.Contains(s.err.String(), want) {
 		t.Errorf("%s", s.err.String())
 	}
 }
@@ -220,6 +220,7 @@ func TestRewardsExample(t *testing.T) {
 	if len(rows) != 160 || d.Dataset.Reward.N != 160 || d.Dataset.Reward.Mean == nil || math.Abs(*d.Dataset.Reward.Mean-sum/160) > 1e-9 || sum < 16 {
 		t.Errorf("%d rows, reward %+v, mean of the rows %v", len(rows), d.Dataset.Reward, sum/160)
 	}
+	requireSameFromRows(t, rows)
 	for task, b := range best { // the shortest right sample of each group has it all
 		if b != 0 && b != 1 {
 			t.Errorf("%s: the best brevity is %v", task, b)
@@ -254,5 +255,26 @@ func TestCaseRWo3AGraderThatNeverEnds(t *testing.T) {
 	}
 	if want := "grader deaf: 1 gradings did not stop when told to and were abandoned; 1 of them had not ended by then"; !strings.Contains(s.out.String(), want) {
 		t.Errorf("the summary does not say %q:\n%s", want, s.out.String())
+	}
+}
+
+// requireSameFromRows scores stored rows without a run: every grader of samples comes to what it said when the episode ended.
+func requireSameFromRows(t *testing.T, rows map[string]*storage.Row) {
+	t.Helper()
+	scorer, err := reward.New(reward.Config{Graders: []reward.Spec{{Name: "answer"}, {Name: "plain", Kind: reward.KindRegex, Pattern: "^-?[0-9.,/]+$"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scorer.Close()
+	for key, r := range rows {
+		v, err := scorer.Score(t.Context(), r.Episode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range v.Rewards {
+			if was := r.Rewards[i]; *c.Score != *was.Score || c.Evidence != *was.Evidence || c.Config != *was.Config || c.Grader != *was.Grader {
+				t.Errorf("%s: %+v, was %+v", key, c, was)
+			}
+		}
 	}
 }

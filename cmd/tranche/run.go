@@ -53,6 +53,9 @@ func (c *runCmd) settings(given map[string]bool) (Settings, error) {
 // defaultOut names a run after its first task file and the time.
 func defaultOut(s *Settings, now time.Time) string {
 	name := s.Name
+	if name == "" && len(s.Tasks) == 0 {
+		name = "command-" + now.Format("20060102-150405")
+	}
 	if name == "" {
 		base := filepath.Base(s.Tasks[0])
 		base, _, _ = strings.Cut(base, ".")

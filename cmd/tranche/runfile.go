@@ -26,7 +26,8 @@ type runFile struct {
 	Version     string // version of this program
 	Go          string
 	Settings    Settings
-	Embedded    bool // the embedded engine answered
+	Embedded    bool  // the embedded engine answered
+	Episodes    int64 // of the whole run; 0 = not known when it began
 }
 
 const runFileName = "run.yaml"
@@ -46,6 +47,7 @@ func identity(s *Settings, tasksDigest string, models []string) map[string]strin
 	}
 	identifyTools(s, id)
 	identifyRewards(s, id)
+	identifySampler(s, id)
 	if len(s.Endpoint) > 0 { // nobody asks the embedded engine
 		delete(id, "engine-seed")
 		delete(id, "engine-solve-rate")
@@ -179,6 +181,7 @@ func (r *runFile) bytes() []byte {
 	line("", "tranche", r.Version)
 	line("", "go", r.Go)
 	line("", "embedded-engine", r.Embedded)
+	line("", "episodes", r.Episodes)
 	b.WriteString("settings:\n")
 	for _, k := range keys() {
 		if v := r.Settings.field(k); k.scope != scopeSession && !unset(v) {
@@ -233,7 +236,7 @@ func (r *runFile) parse(path string, text []byte) error {
 	}
 	head := map[string]any{
 		"run-id": &r.RunID, "digest": &r.Digest, "tasks-sha256": &r.TasksDigest, "tasks-count": &r.TasksCount,
-		"created": &r.Created, "tranche": &r.Version, "go": &r.Go, "embedded-engine": &r.Embedded,
+		"created": &r.Created, "tranche": &r.Version, "go": &r.Go, "embedded-engine": &r.Embedded, "episodes": &r.Episodes,
 	}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")

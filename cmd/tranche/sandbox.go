@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,9 +21,78 @@ type sandboxCmd struct {
 
 // Names of back ends.
 const (
-	backendNS    = "ns"
-	backendPlain = "plain"
+	backendNS       = "ns"
+	backendLandlock = "landlock"
+	backendBwrap    = "bwrap"
+	backendDocker   = "docker"
+	backendHTTP     = "http"
+	backendPlain    = "plain"
 )
+
+// backendOptions are the back ends there are, each with the options that it takes.
+func backendOptions() map[string][]string {
+	return map[string][]string{
+		backendNS: {}, backendLandlock: {"dir"}, backendBwrap: {"program"}, backendPlain: {},
+		backendDocker: {"socket", "image", "runtime", "dir"}, backendHTTP: {"url", "dialect", "key-env", "patience"},
+	}
+}
+
+// neededOptions are those that a back end cannot do without.
+func neededOptions(name string) []string {
+	switch name {
+	case backendDocker:
+		return []string{"image"}
+	case backendHTTP:
+		return []string{"url", "dialect"}
+	}
+	return nil
+}
+
+// showsRootfs tells that a back end can show a program another root file system than the host's, or than an image's.
+func showsRootfs(backend string) bool { return backend == backendNS || backend == backendBwrap }
+
+// checkBackendOptions reports an unknown back end, options that it does not take, and those that it lacks.
+func checkBackendOptions(name string, options map[string]string) []error {
+	known, ok := backendOptions()[name]
+	if !ok {
+		return []error{fmt.Errorf("backend: expected one of %s, found %q", joined(slices.Sorted(maps.Keys(backendOptions()))), name)}
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if slices.Contains(known, key) {
+			continue
+		}
+		takes := "takes none"
+		if len(known) > 0 {
+			takes = "takes " + joined(known)
+		}
+		errs = append(errs, fmt.Errorf("options: the back end %s %s, found %q%s", name, takes, key, didYouMean(key, known)))
+	}
+	for _, key := range neededOptions(name) {
+		if options[key] == "" {
+			errs = append(errs, fmt.Errorf("options: the back end %s needs %s", name, key))
+		}
+	}
+	return errs
+}
+
+// optionFlags are --option flags, KEY=VALUE each.
+type optionFlags []string
+
+// read returns the options, and what is wrong with them for a back end.
+func (o optionFlags) read(backend string) (map[string]string, error) {
+	options := map[string]string{}
+	var errs []error
+	for _, text := range o {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			errs = append(errs, fmt.Errorf("--option %q: expected KEY=VALUE", text))
+			continue
+		}
+		options[key] = value
+	}
+	return options, errors.Join(append(errs, checkBackendOptions(backend, options)...)...)
+}
 
 func (c *sandboxCmd) do(ctx context.Context, a *app, verb string, given map[string]bool) error {
 	if given["require"] && len(c.Check.Require)+len(c.Run.Require) == 0 { // a variable that was not set

@@ -10,6 +10,6 @@ import (
 
 func sandboxInit() {}
 
-func openExecutor(string) (sandbox.Executor, error) {
+func openExecutor(string, map[string]string) (sandbox.Executor, error) {
 	return nil, errors.New("sandboxes need Linux on amd64 or arm64")
 }

@@ -14,7 +14,8 @@ import (
 const checkPatience = 30 * time.Second
 
 type sandboxCheckCmd struct {
-	Backend string   `enum:"ns,plain" default:"ns" help:"Back end to check. Default: ${default}."`
+	Backend string   `enum:"ns,landlock,bwrap,docker,http,plain" default:"ns" help:"Back end to check: ns, landlock, bwrap, docker, http or plain. Default: ${default}."`
+	Option  []string `sep:"none" placeholder:"KEY=VALUE" help:"Option of the back end, as image=python:3.12 of docker; may be given more than once. docs/sandbox.md has them. Default: none."`
 	Require []string `placeholder:"PROMISE" help:"Promises that must be enforced, not best effort, as memory,pids. Default: none."`
 	JSON    bool     `name:"json" help:"Print one JSON document."`
 }
@@ -48,12 +49,13 @@ type durationsOfIt struct {
 
 func (c *sandboxCheckCmd) do(ctx context.Context, a *app) error {
 	require, err := required(c.Require)
-	if err != nil {
+	options, wrong := optionFlags(c.Option).read(c.Backend)
+	if err := errors.Join(err, wrong); err != nil {
 		return withCode(codeUsage, err)
 	}
 	ctx, stopped, release := cancelOnSignal(ctx, a)
 	defer release()
-	found, err := checkBackend(ctx, c.Backend, require)
+	found, err := checkBackend(ctx, c.Backend, options, require)
 	if errors.Is(context.Cause(ctx), errInterrupted) {
 		return outcome(stopped())
 	}
@@ -64,7 +66,7 @@ func (c *sandboxCheckCmd) do(ctx context.Context, a *app) error {
 }
 
 // checkBackend tries a back end. The error is the first reason why it cannot be used.
-func checkBackend(ctx context.Context, name string, require []sandbox.Promise) (*checked, error) {
+func checkBackend(ctx context.Context, name string, options map[string]string, require []sandbox.Promise) (*checked, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
 	found := &checked{Backend: name}
@@ -72,7 +74,7 @@ func checkBackend(ctx context.Context, name string, require []sandbox.Promise) (
 		found.Error = err.Error()
 		return found, fmt.Errorf("the back end %s does not do here: %w", name, err)
 	}
-	executor, err := openExecutor(name)
+	executor, err := openExecutor(name, options)
 	if err != nil {
 		return fail(err)
 	}

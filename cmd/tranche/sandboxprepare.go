@@ -23,6 +23,8 @@ type sandboxPrepareCmd struct {
 	Env    []string `short:"e" sep:"none" placeholder:"KEY=VALUE" help:"Variable to set for them; may be given more than once. Nothing else of the environment is passed on, and nothing of it is kept."`
 	Out    string   `short:"o" required:"" placeholder:"FILE" help:"Tar file to write; compressed where its name ends in gz."`
 
+	Backend string `enum:"ns,landlock,bwrap,docker,http,plain" default:"ns" help:"Back end to install in. Only ns lets programs change a root file system; others are refused. Default: ${default}."`
+
 	Timeout *time.Duration `placeholder:"TIME" help:"Wall time of each command. Default: 1h."`
 	Memory  *Bytes         `placeholder:"SIZE" help:"Memory of all processes. Default: 4GiB."`
 	Pids    *int           `placeholder:"N" help:"Processes and threads at once. Default: 512."`
@@ -70,6 +72,9 @@ func (c *sandboxPrepareCmd) do(ctx context.Context, a *app) error {
 func (c *sandboxPrepareCmd) read() (sandbox.Limits, []sandbox.Cmd, []sandbox.File, error) {
 	limits, err := boxFlags{Timeout: c.Timeout, Memory: c.Memory, Pids: c.Pids, Env: c.Env}.check()
 	errs := []error{err}
+	if c.Backend != backendNS {
+		errs = append(errs, fmt.Errorf("--backend: %s cannot let programs change a root file system; %s can, and what it makes is a root file system for %s too", c.Backend, backendNS, backendBwrap))
+	}
 	if c.Base != rootfs.HostBase {
 		if _, err := os.Stat(c.Base); err != nil {
 			errs = append(errs, fmt.Errorf("--base: expected a folder, a tar file or %s: %w", rootfs.HostBase, err))
@@ -141,7 +146,7 @@ func (c *sandboxPrepareCmd) prepare(ctx context.Context, a *app, limits sandbox.
 // install runs the steps in one sandbox, of which nothing is left when it returns.
 func (c *sandboxPrepareCmd) install(ctx context.Context, a *app, dir string, limits sandbox.Limits, steps []sandbox.Cmd, files []sandbox.File) (err error) {
 	failed := func(err error) error { return withCode(codeNoSandbox, err) }
-	executor, err := openExecutor(backendNS)
+	executor, err := openExecutor(c.Backend, nil)
 	if err != nil {
 		return failed(err)
 	}

@@ -43,7 +43,8 @@ type sandboxRunCmd struct {
 	Rootfs       *string        `placeholder:"PATH" help:"Folder, .tar or .tar.gz to show read-only as /. A file is unpacked once, into ~/.cache/tranche. Default: the host's /usr."`
 	RootfsDigest *string        `placeholder:"SHA256" help:"Digest that it must have, as sandbox prepare prints it. Default: any."`
 	Require      []string       `placeholder:"PROMISE" help:"Promises that must be enforced, as memory,pids; without them it is not run. Default: none."`
-	Backend      string         `enum:"ns,plain" default:"ns" help:"Back end: ns, or plain, which isolates nothing. Default: ${default}."`
+	Backend      string         `enum:"ns,landlock,bwrap,docker,http,plain" default:"ns" help:"Back end: ns, landlock, bwrap, docker, http, or plain, which isolates nothing. Default: ${default}."`
+	Option       []string       `sep:"none" placeholder:"KEY=VALUE" help:"Option of the back end, as image=python:3.12 of docker; may be given more than once. docs/sandbox.md has them. Default: none."`
 
 	TrustThisProgram bool `name:"trust-this-program-with-everything-i-have" help:"Needed for --backend plain: the program can read, change and send whatever you can."`
 }
@@ -120,7 +121,8 @@ func (c *sandboxRunCmd) read() (sandbox.Spec, sandbox.Cmd, error) {
 	limits, err := c.flags().check()
 	errs = append(errs, err, c.rootfsFault())
 	require, err := required(c.Require)
-	errs = append(errs, err)
+	_, wrong := optionFlags(c.Option).read(c.Backend)
+	errs = append(errs, err, wrong)
 	if c.Backend == backendPlain && !c.TrustThisProgram {
 		errs = append(errs, errors.New("--backend plain isolates nothing: it needs --trust-this-program-with-everything-i-have"))
 	}
@@ -138,8 +140,8 @@ func (c *sandboxRunCmd) rootfsFault() error {
 	switch {
 	case c.Rootfs != nil && *c.Rootfs == "":
 		return errors.New("--rootfs: is empty; expected a folder or a tar file")
-	case c.Rootfs != nil && c.Backend == backendPlain:
-		return errors.New("--rootfs: --backend plain cannot show a program another root file system")
+	case c.Rootfs != nil && !showsRootfs(c.Backend):
+		return fmt.Errorf("--rootfs: --backend %s cannot show a program another root file system", c.Backend)
 	case c.RootfsDigest != nil && c.Rootfs == nil:
 		return errors.New("--rootfs-digest: has no meaning without --rootfs")
 	case c.RootfsDigest != nil:
@@ -279,7 +281,11 @@ func wallOf(cmd sandbox.Cmd) time.Duration {
 // run plays the program in a sandbox of its own, of which nothing is left when it returns. giveUp is called when its wall time is long over:
 // the end of a program waits for its output.
 func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File, giveUp func()) (r sandbox.Result, err error) {
-	executor, err := openExecutor(c.Backend)
+	options, err := optionFlags(c.Option).read(c.Backend)
+	if err != nil {
+		return r, err
+	}
+	executor, err := openExecutor(c.Backend, options)
 	if err != nil {
 		return r, err
 	}

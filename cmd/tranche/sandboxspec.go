@@ -14,7 +14,7 @@ import (
 
 // SandboxSpec is where the code tools of a run work. Zero fields take the defaults.
 type SandboxSpec struct {
-	Backend  string `json:"backend,omitempty"` // ns or plain; "" = ns
+	Backend  string `json:"backend,omitempty"` // ns, landlock, bwrap, docker, http or plain; "" = ns
 	Memory   Bytes  `json:"memory,omitempty"`  // of all processes and files of one sandbox
 	Pids     int    `json:"pids,omitempty"`
 	Disk     Bytes  `json:"disk,omitempty"`      // of the work folder, and as much again of /tmp
@@ -23,11 +23,12 @@ type SandboxSpec struct {
 	Rootfs   string `json:"rootfs,omitempty"`    // folder or tar file seen as /; "" = the host's /usr
 	// RootfsDigest is of what is in it. The run puts in what it found, and refuses another.
 	RootfsDigest string   `json:"rootfs-digest,omitempty"`
-	Require      []string `json:"require,omitzero"` // promises that must be enforced
-	Modules      []string `json:"modules,omitzero"` // imported before the first python call
-	Python       string   `json:"python,omitempty"` // session or once; "" = session
-	CPU          Span     `json:"cpu,omitempty"`    // of one call
-	Grace        Span     `json:"grace,omitempty"`  // for an interrupted call to end
+	Require      []string `json:"require,omitzero"`  // promises that must be enforced
+	Modules      []string `json:"modules,omitzero"`  // imported before the first python call
+	Python       string   `json:"python,omitempty"`  // session or once; "" = session
+	CPU          Span     `json:"cpu,omitempty"`     // of one call
+	Grace        Span     `json:"grace,omitempty"`   // for an interrupted call to end
+	Options      Headers  `json:"options,omitempty"` // of the back end: backendOptions
 
 	MaxMemory Bytes `json:"max-memory,omitempty"` // of all open sandboxes together
 	MaxRuns   int   `json:"max-runs,omitempty"`   // calls that run at once
@@ -56,9 +57,10 @@ func (s SandboxSpec) backend() string { return cmp.Or(s.Backend, backendNS) }
 
 // check reports every fault under its key.
 func (s SandboxSpec) check(f *faults) {
-	if b := s.backend(); b != backendNS && b != backendPlain {
-		f.add("sandbox: backend: expected %s or %s, found %q", backendNS, backendPlain, s.Backend)
-	} else if b == backendPlain && !s.TrustEveryModel {
+	for _, err := range checkBackendOptions(s.backend(), s.Options) {
+		f.add("sandbox: %v", err)
+	}
+	if b := s.backend(); b == backendPlain && !s.TrustEveryModel {
 		f.add("sandbox: backend: plain runs what a model wrote on this machine, as you, with all you have; " +
 			"if that is meant, say so: trust-every-model-with-everything-i-have: true")
 	}
@@ -72,6 +74,9 @@ func (s SandboxSpec) check(f *faults) {
 	}
 	if s.Python != "" && s.Python != pythonSession && s.Python != pythonOnce {
 		f.add("sandbox: python: expected %s or %s, found %q", pythonSession, pythonOnce, s.Python)
+	}
+	if s.Rootfs != "" && !showsRootfs(s.backend()) {
+		f.add("sandbox: rootfs: the back end %s cannot show a program another root file system", s.backend())
 	}
 	if s.RootfsDigest != "" && s.Rootfs == "" {
 		f.add("sandbox: rootfs-digest: has no meaning without rootfs")
@@ -114,7 +119,7 @@ func (s SandboxSpec) config(set *Settings) codetools.Config {
 		Spec: s.spec(), Wall: set.ActionTimeout, CPU: time.Duration(s.CPU), Grace: time.Duration(s.Grace), Runs: s.MaxRuns, Memory: int64(s.MaxMemory),
 		Once: s.Python == pythonOnce, Keep: max(int(set.MaxObservation)-cutMarker, 2), Modules: s.Modules,
 	}
-	if s.backend() == backendNS {
+	if slices.Contains([]string{backendNS, backendBwrap, backendDocker}, s.backend()) {
 		cfg.Home = "/w"
 	}
 	return cfg
@@ -127,6 +132,16 @@ func (s SandboxSpec) decides() SandboxSpec {
 	if s.RootfsDigest != "" {
 		s.Rootfs = "" // wherever it lies
 	}
+	var options Headers
+	for _, key := range []string{"image", "runtime", "dialect"} { // not where it is
+		if value, ok := s.Options[key]; ok {
+			if options == nil {
+				options = Headers{}
+			}
+			options[key] = value
+		}
+	}
+	s.Options = options
 	return s
 }
 

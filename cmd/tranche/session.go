@@ -33,6 +33,7 @@ type session struct {
 	retryFailed bool
 
 	tasks  taskfile.Report
+	draws  draws
 	fleet  *fleet
 	kit    toolkit
 	actor  *action.Set    // nil until episodes are played
@@ -140,11 +141,11 @@ func (s *session) taskConfig() taskfile.Config {
 // checkTasks reads every row once: whatever is wrong is said before the first request.
 func (s *session) checkTasks(ctx context.Context) error {
 	cfg := s.taskConfig()
-	err := errors.Join(cfg.Validate(), s.samplerConfig().Validate(), s.checkGraders())
+	err := errors.Join(s.checkTaskConfig(cfg), s.samplerConfig().Validate(), s.checkGraders())
 	if terr := s.openTools(ctx); terr != nil {
 		return withCode(codeUsage, errors.Join(err, terr))
 	}
-	if serr := s.checkSandbox(ctx); serr != nil {
+	if serr := errors.Join(s.checkSandbox(ctx), s.checkGradingSandbox(ctx)); serr != nil {
 		return errors.Join(err, serr)
 	}
 	actor, aerr := s.newActor()
@@ -152,6 +153,10 @@ func (s *session) checkTasks(ctx context.Context) error {
 		return withCode(codeUsage, err)
 	}
 	defer actor.Close()
+	if s.set.TasksCommand != "" { // what it gives is checked as it comes
+		s.tasks.SHA256 = digestOf(map[string]string{"tasks-command": s.set.TasksCommand})
+		return s.planDraws(ctx)
+	}
 	if s.tasks, err = taskfile.Check(ctx, cfg); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -159,7 +164,15 @@ func (s *session) checkTasks(ctx context.Context) error {
 		return withCode(codeTasks, err)
 	}
 	s.tellTasks()
-	return s.checkTools(ctx, actor)
+	return errors.Join(s.checkTools(ctx, actor), s.planDraws(ctx))
+}
+
+// checkTaskConfig checks how the tasks are read; a command names no files.
+func (s *session) checkTaskConfig(cfg taskfile.Config) error {
+	if s.set.TasksCommand != "" {
+		cfg.Paths = []string{"tasks command"}
+	}
+	return cfg.Validate()
 }
 
 func (s *session) newActor() (*action.Set, error) {
@@ -239,9 +252,9 @@ func (s *session) tellTasks() {
 	}
 }
 
-// total is the number of episodes of the whole run.
-func (s *session) total() int64 {
-	return s.tasks.Tasks * int64(s.set.drawn()) * int64(s.set.Rounds)
+// ungraded tells that the run wants no rewards at all.
+func (s *Settings) ungraded() bool {
+	return len(s.Reward) == 1 && s.Reward[0].Kind == reward.KindNone
 }
 
 func (s *session) actionConfig() action.Config {
@@ -285,7 +298,7 @@ const maxAnswers = 64 << 20
 // answers gives the embedded engine the ground truths of the tasks, so that it solves some and rewards vary; nil with real
 // endpoints.
 func (s *session) answers(ctx context.Context) (func(string) (string, bool), error) {
-	if len(s.set.Endpoint) > 0 {
+	if len(s.set.Endpoint) > 0 || s.set.TasksCommand != "" {
 		return nil, nil
 	}
 	if s.tasks.PromptBytes.Total > maxAnswers {
@@ -314,7 +327,7 @@ func (s *session) identify() {
 	digest := digestOf(id)
 	s.file = runFile{
 		RunID: runIDOf(digest), Digest: digest, TasksDigest: s.tasks.SHA256, TasksCount: s.tasks.Tasks, Created: s.a.started,
-		Version: versionText(), Go: runtime.Version(), Settings: absolute(s.set), Embedded: s.fleet.embedded != nil,
+		Version: versionText(), Go: runtime.Version(), Settings: absolute(s.set), Embedded: s.fleet.embedded != nil, Episodes: s.total(),
 	}
 }
 
@@ -356,7 +369,7 @@ func (s *session) accept(old *runFile) error {
 // openStorage locks the directory; a run that is there already is compared under the lock.
 func (s *session) openStorage() (err error) {
 	cfg := storage.Config{
-		Dir: s.dir, RetryFailed: s.retryFailed, SyncInterval: s.set.JournalSync, RowGroupBytes: int64(s.set.RowGroupBytes), PartBytes: int64(s.set.PartBytes),
+		Dir: s.dir, RetryFailed: s.retryFailed, MarkEqual: s.set.Useful > 0, SyncInterval: s.set.JournalSync, RowGroupBytes: int64(s.set.RowGroupBytes), PartBytes: int64(s.set.PartBytes),
 		MaxPartAge: s.set.MaxPartAge,
 		Accept: func(text []byte) error {
 			old := &runFile{}
@@ -392,7 +405,7 @@ func (s *session) openStorage() (err error) {
 	}
 	s.before = settled(s.writer.Counts())
 	s.tellRecovery()
-	return nil
+	return s.draws.open(s)
 }
 
 // tellRecovery says what was found in a directory that held a run.
@@ -428,7 +441,7 @@ func (s *session) play(ctx context.Context) error {
 	if err := s.settleRecords(ctx); err != nil {
 		return err
 	}
-	line, err := s.build()
+	line, err := s.build(ctx)
 	if err != nil {
 		return err
 	}
@@ -436,7 +449,7 @@ func (s *session) play(ctx context.Context) error {
 		_ = line.close() // nothing ran
 		return withCode(codeOfSignal(s.signal()), errInterrupted)
 	}
-	s.a.notice("run %s into %s: %d tasks, %d episodes, %d already done, %d open at once", s.file.RunID, s.dir, s.tasks.Tasks, s.total(), s.before, s.openEpisodes())
+	s.a.notice("run %s into %s: %s, %d already done, %d open at once", s.file.RunID, s.dir, s.size(), s.before, s.openEpisodes())
 	s.began = time.Now()
 	books, err := openBooks(s, line.run.Rollout.Sched)
 	if err != nil {
@@ -452,6 +465,7 @@ func (s *session) play(ctx context.Context) error {
 	hide()
 	display.Wait()
 	s.keepRecords()
+	s.draws.keepStates(s)
 	sum := books.sum() // before the scheduler is closed
 	sum.Tail = books.earlier.Tail.plus(s.tailSums())
 	s.account = &sum
@@ -479,25 +493,25 @@ func (p *pipeline) close() error {
 }
 
 // openEpisode makes the episode of one sample. A task whose own parameters are faulty was refused by the source already.
-func (s *session) openEpisode(order *sampler.Source, d episode.Draw, sample int) *episode.Episode {
-	params, err := order.Params(d, sample)
+func (s *session) openEpisode(knobs *sampler.Knobs, d episode.Draw, sample int) *episode.Episode {
+	params, err := knobs.Params(d, sample)
 	budget, berr := sampler.Budget(d.Task, s.budget())
 	e := episode.New(s.file.RunID, d, sample, params, budget, time.Now())
+	e.Due = knobs.Due(d.Task)
+	if name, prompt := knobs.Vary(d); name != "" {
+		e.Variant, e.Messages, e.NumPrompt = name, prompt, len(prompt)
+	}
 	if err = errors.Join(err, berr); err != nil {
 		e.Fail(&episode.Fault{Stage: episode.StageInput, Class: episode.ClassInternal, Cause: err})
 	}
 	return e
 }
 
-func (s *session) build() (*pipeline, error) {
+func (s *session) build(ctx context.Context) (*pipeline, error) {
 	p := &pipeline{}
-	order, err := sampler.New(s.samplerConfig(), func(ctx context.Context) (sampler.Tasks, error) {
-		cfg := s.taskConfig()
-		cfg.Distinct = s.tasks.Distinct()
-		return taskfile.Open(ctx, cfg)
-	})
+	order, knobs, err := s.draws.source(ctx, s)
 	if err != nil {
-		return nil, withCode(codeUsage, err)
+		return nil, err
 	}
 	p.onClose(order.Close)
 	actor, err := s.newActor()
@@ -518,8 +532,8 @@ func (s *session) build() (*pipeline, error) {
 	}
 	p.onClose(func() error { sched.Close(); return nil })
 	p.run = scheduler.RunConfig{
-		Source: order, Done: s.writer.Done, Good: s.writer.Good, Quorum: s.quorum(), Sink: &countingSink{Sink: s.writer, tally: &s.tally}, MaxOpen: s.openEpisodes(),
-		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(order, d, sample) },
+		Source: order, Done: s.writer.Done, Good: s.writer.Good, Quorum: s.quorum(), Sink: &countingSink{Sink: s.writer, tally: &s.tally, stats: &s.draws.stats}, MaxOpen: s.openEpisodes(),
+		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(knobs, d, sample) },
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
@@ -547,11 +561,11 @@ func (s *session) openEpisodes() int {
 	return max(64, 2*s.fleet.calls(), 16*s.fleet.rows())
 }
 
-func (s *session) samplerConfig() sampler.Config {
-	return sampler.Config{
-		Samples: s.set.drawn(), Order: sampler.Order(s.set.Order), Seed: s.set.Seed, Window: s.set.Window, Rounds: s.set.Rounds, SendSeed: s.set.SendSeed, Tasks: s.tasks.Tasks,
-		Sampling: s.sampling(),
-	}
+func (s *session) samplerConfig() sampler.PlanConfig {
+	c, _ := s.set.plan() // the settings were checked
+	c.Samples, c.Order, c.Seed, c.Window, c.Rounds = s.set.drawn(), sampler.Order(s.set.Order), s.set.Seed, s.set.Window, s.set.Rounds
+	c.SendSeed, c.Tasks, c.Sampling, c.Began = s.set.SendSeed, s.tasks.Tasks, s.sampling(), s.file.Created
+	return c
 }
 
 func (s *session) sampling() episode.Sampling {

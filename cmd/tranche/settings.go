@@ -47,23 +47,39 @@ type Settings struct {
 	Rounds     int    `default:"1" placeholder:"N" group:"tasks" scope:"result" help:"How often the whole task list is gone through. Default: ${default}."`
 	Seed       int64  `default:"0" placeholder:"N" group:"tasks" scope:"result" help:"Seed of the run: order, keys and, with --send-seed, the seeds sent. Default: ${default}."`
 
+	// Which tasks how often, and what is learned from them on the way.
+	Mix            Pairs    `placeholder:"SPEC" group:"draws" scope:"result" help:"Shares of the domains (data_source) among the groups: size (by their numbers of tasks), equal, temperature=T (numbers to the power 1/T), DOMAIN=WEIGHT,... (* = all others), or progress (more where the reward moves); with floor=, cap= (least and largest share of a domain) and, for progress, every= (groups between two looks). They hold at every moment, but for one group. Holds all tasks in memory. Default: the domains are not told apart."`
+	Band           Pairs    `placeholder:"LOW-HIGH" group:"draws" scope:"result" help:"Draw tasks whose pass rate may lie between, such as 0.2-0.8: those that are surely too hard or too easy are left out, and looked at again now and then. Also keep= (how much of what was known still counts after each group, 0.8), memory= (most trials that --history counts as, 8), revisit= (least chance of a task to be tried, 0.05). Default: every task."`
+	History        []string `sep:"none" placeholder:"DIR" group:"draws" scope:"operation" help:"Run directory whose results say how hard the tasks are at the start, told apart by their content; may be repeated. Read once, when the run begins. Default: none."`
+	Draws          int      `default:"0" placeholder:"GROUPS" group:"draws" scope:"result" help:"Groups to draw in all; tasks come again as often as that takes. 0 = every task once a round. Default: ${default}."`
+	Useful         int      `default:"0" placeholder:"GROUPS" group:"draws" scope:"result" help:"Draw on until so many groups have rewards that differ. The others are stored too, with the flag zero_variance; they do not count. 0 = off. Default: ${default}."`
+	MaxDraws       int      `default:"0" placeholder:"GROUPS" group:"draws" scope:"result" help:"Most groups to draw for --useful; 0 = eight times as many. Default: ${default}."`
+	Grow           Pairs    `placeholder:"SAMPLES" group:"draws" scope:"result" help:"Begin each group with so many samples, and play the others only where they may differ. Also error= (most chance that one of those left out would have been the first to differ, 0.05). Default: all samples at once."`
+	HeldOut        Pairs    `placeholder:"SPLIT" group:"draws" scope:"result" help:"Tasks of that split are never trained on, only evaluated: at the start, in between and at the end. Or share=X (so much of all tasks). Also every= (groups between two evaluations, 100), samples= (of each task, 1), temperature= and top-p= (else the run's). Their rows have that split (held_out with share=). Default: none."`
+	PriorityColumn string   `placeholder:"NAME" group:"draws" scope:"result" help:"Column of the tasks with a whole number: the larger, the sooner it is drawn, and the more urgent its calls at the server. Holds all tasks in memory. Default: none."`
+	DeadlineColumn string   `placeholder:"NAME" group:"draws" scope:"result" help:"Column of the tasks that says by when it is wanted: a time (RFC 3339), or how long after the run's start (90m, or seconds). What has not ended by then fails. Default: none."`
+	TasksCommand   string   `placeholder:"COMMAND" group:"draws" scope:"result" help:"Shell command that writes tasks to its standard output, one JSON object a line, in the place of task files; it may never end (--limit). It runs as fast as they are drawn and ends with the run; a resumed run starts it again, with the number of rows it has in TRANCHE_TASKS_GIVEN, and drops rows that it has. Default: none."`
+
 	// What one call and one episode may do.
-	Samples          int      `short:"n" default:"1" placeholder:"N" group:"sampling" scope:"result" help:"Samples of every task (one group). Default: ${default}."`
-	Oversample       float64  `default:"1" placeholder:"X" group:"sampling" scope:"result" help:"Begin so many times the samples of every task, rounded up to whole samples, keep those that end first and cut the others. What is kept is shorter than what the model says: the summary tells by how much. Default: ${default} (none)."`
-	Temperature      *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Sampling temperature, 0 or more. Default: not sent, the server decides."`
-	TopP             *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Nucleus sampling, over 0 to 1. Default: not sent."`
-	TopK             *int     `placeholder:"N" group:"sampling" scope:"result" help:"Sample from the K likeliest tokens, where the server knows it. Default: not sent."`
-	MinP             *float64 `placeholder:"X" group:"sampling" scope:"result" help:"Least probability relative to the likeliest token, 0 to 1. Default: not sent."`
-	Stop             []string `sep:"none" placeholder:"TEXT" group:"sampling" scope:"result" help:"Stop string; may be repeated. Default: none."`
-	SendSeed         bool     `group:"sampling" scope:"result" help:"Send a seed of its own with every call. Off: per-request seeds slow some engines and crash one."`
-	MaxTokens        int      `default:"1024" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Tokens one turn may generate; cut to the room left in the context. Default: ${default} tokens."`
-	MaxEpisodeTokens int      `default:"0" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Tokens all turns of an episode together may generate; 0 = no bound. Default: ${default}."`
-	MaxContext       int      `default:"0" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Prompt and answer of one call together, a cap below the server's own limit; 0 = the server's. Default: ${default}."`
-	MaxTurns         int      `default:"16" placeholder:"N" group:"sampling" scope:"result" help:"Model calls an episode may make; 0 = no bound. Default: ${default} calls."`
-	MinUseful        int      `default:"8" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Least room for an answer that is worth a call; with less the episode ends as context_full. Default: ${default} tokens."`
-	Logprobs         bool     `default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for the sampled tokens' log-probabilities. Default: on."`
-	TokenIDs         bool     `name:"token-ids" default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for token ids, where the server gives them. Default: on."`
-	ExtraBody        Object   `placeholder:"JSON" group:"sampling" scope:"result" help:"JSON object of more request fields. They win over the ones above. Not taken: messages, model, tools, stream, n and max_tokens (use the keys of their own); a max_tokens in an endpoint's own extra-body only lowers the limit. Default: none."`
+	Samples             int            `short:"n" default:"1" placeholder:"N" group:"sampling" scope:"result" help:"Samples of every task (one group). Default: ${default}."`
+	Oversample          float64        `default:"1" placeholder:"X" group:"sampling" scope:"result" help:"Begin so many times the samples of every task, rounded up to whole samples, keep those that end first and cut the others. What is kept is shorter than what the model says: the summary tells by how much. Default: ${default} (none)."`
+	Temperature         *float64       `placeholder:"X" group:"sampling" scope:"result" help:"Sampling temperature, 0 or more. Default: not sent, the server decides."`
+	TopP                *float64       `placeholder:"X" group:"sampling" scope:"result" help:"Nucleus sampling, over 0 to 1. Default: not sent."`
+	TopK                *int           `placeholder:"N" group:"sampling" scope:"result" help:"Sample from the K likeliest tokens, where the server knows it. Default: not sent."`
+	MinP                *float64       `placeholder:"X" group:"sampling" scope:"result" help:"Least probability relative to the likeliest token, 0 to 1. Default: not sent."`
+	Stop                []string       `sep:"none" placeholder:"TEXT" group:"sampling" scope:"result" help:"Stop string; may be repeated. Default: none."`
+	TemperatureSchedule string         `placeholder:"SPEC" group:"sampling" scope:"result" help:"Temperature by the number of the group: linear:FROM:TO:GROUPS, cosine:FROM:TO:GROUPS or steps:0=VALUE,GROUP=VALUE. Default: none, it stays."`
+	TopPSchedule        string         `name:"top-p-schedule" placeholder:"SPEC" group:"sampling" scope:"result" help:"The same for --top-p. Default: none."`
+	PromptVariant       PromptVariants `kong:"-" group:"sampling" scope:"result" help:"Prompts to explore with, in a settings file: a list of {name, system, prompt}; prompt holds {prompt} for the task's own text. Each group gets one by chance; the row's variant says which. Default: none."`
+	SendSeed            bool           `group:"sampling" scope:"result" help:"Send a seed of its own with every call. Off: per-request seeds slow some engines and crash one."`
+	MaxTokens           int            `default:"1024" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Tokens one turn may generate; cut to the room left in the context. Default: ${default} tokens."`
+	MaxEpisodeTokens    int            `default:"0" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Tokens all turns of an episode together may generate; 0 = no bound. Default: ${default}."`
+	MaxContext          int            `default:"0" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Prompt and answer of one call together, a cap below the server's own limit; 0 = the server's. Default: ${default}."`
+	MaxTurns            int            `default:"16" placeholder:"N" group:"sampling" scope:"result" help:"Model calls an episode may make; 0 = no bound. Default: ${default} calls."`
+	MinUseful           int            `default:"8" placeholder:"TOKENS" group:"sampling" scope:"result" help:"Least room for an answer that is worth a call; with less the episode ends as context_full. Default: ${default} tokens."`
+	Logprobs            bool           `default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for the sampled tokens' log-probabilities. Default: on."`
+	TokenIDs            bool           `name:"token-ids" default:"true" negatable:"" group:"sampling" scope:"result" help:"Ask for token ids, where the server gives them. Default: on."`
+	ExtraBody           Object         `placeholder:"JSON" group:"sampling" scope:"result" help:"JSON object of more request fields. They win over the ones above. Not taken: messages, model, tools, stream, n and max_tokens (use the keys of their own); a max_tokens in an endpoint's own extra-body only lowers the limit. Default: none."`
 
 	// Tools and rewards.
 	Tools          []string      `sep:"none" placeholder:"NAME" group:"tools" scope:"result" help:"Tool every task is offered: a built-in one (calculator, submit, python, bash, read_file, write_file), or one that the settings file defines with command-tool, http-tool or mcp-server (a server's name stands for all its tools); may be repeated. Default: what each task names."`
@@ -172,7 +188,7 @@ func (s *Settings) field(k key) reflect.Value { return reflect.ValueOf(s).Elem()
 // check reports every fault of the settings at once, one message each. It is not named Validate: kong would call that before the file is read.
 func (s *Settings) check() error {
 	f := &faults{}
-	if len(s.Tasks) == 0 {
+	if len(s.Tasks) == 0 && s.TasksCommand == "" {
 		f.add("tasks: no task file given; try examples/arithmetic/tasks.jsonl")
 	}
 	s.validateCounts(f)
@@ -180,6 +196,7 @@ func (s *Settings) check() error {
 	s.validateTimes(f)
 	s.validateServers(f)
 	s.validateTail(f)
+	s.validateSampler(f)
 	for i, spec := range s.Reward {
 		if spec.Weight != nil && *spec.Weight < 0 {
 			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)

@@ -324,6 +324,10 @@ func TestRunIDDependsOnResultKeysAlone(t *testing.T) {
 			v.Set(reflect.ValueOf(MCPServers{{Name: "x"}}))
 		case Calls:
 			v.Set(reflect.ValueOf(Calls{Format: "fenced"}))
+		case Pairs:
+			v.SetString("a=1")
+		case PromptVariants:
+			v.Set(reflect.ValueOf(PromptVariants{{Name: "x"}}))
 		case SandboxSpec:
 			v.Set(reflect.ValueOf(SandboxSpec{Net: true}))
 		default:

@@ -70,6 +70,7 @@ func generated(e *episode.Episode) (tokens int64, known bool) {
 type countingSink struct {
 	episode.Sink
 	tally *tally
+	stats *groupTally
 }
 
 // Write passes the episode on.
@@ -78,6 +79,7 @@ func (s *countingSink) Write(ctx context.Context, e *episode.Episode) error {
 		return withCode(codeDisk, err)
 	}
 	s.tally.add(e)
+	s.stats.addEpisode(e)
 	return nil
 }
 

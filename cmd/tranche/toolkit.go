@@ -24,6 +24,8 @@ type toolkit struct {
 	coding  []string        // their names, but for those that the user gave to tools of their own
 	servers []*mcptools.Server
 	rootfs  rootfs.Tree // of the sandboxes, where one was declared
+	boxes   graderBoxes // of graders that run code
+	told    sync.Once   // what the back end cannot hold was said
 	offered []string    // the run's tools, with those of a server in the place of its name
 }
 
@@ -54,19 +56,9 @@ func (s *session) openTools(ctx context.Context) error {
 
 // addCodeTools makes the tools that run code. A tool of the user's own that has the name of one stands in its place.
 func (s *session) addCodeTools() (err error) {
-	spec := s.set.Sandbox
-	open := func() (sandbox.Executor, error) { // at the first need, once
-		x, err := openExecutor(spec.backend())
-		if err == nil && spec.backend() == backendPlain {
-			s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
-		} else if err == nil {
-			s.a.noteWeak(x.Capabilities())
-		}
-		return x, err
-	}
-	cfg := spec.config(&s.set)
+	cfg := s.set.Sandbox.config(&s.set)
 	cfg.Spec.Rootfs, cfg.Spec.RootfsDigest = s.kit.rootfs.Dir, s.kit.rootfs.Digest
-	s.kit.desk, err = codetools.New(open, cfg)
+	s.kit.desk, err = codetools.New(s.openBoxes, cfg)
 	if err != nil {
 		return err
 	}
@@ -249,6 +241,9 @@ func (s *session) closeTools() {
 	}
 	for _, server := range s.kit.servers {
 		server.Close()
+	}
+	if err := s.kit.boxes.close(); err != nil {
+		s.a.notice("warning: closing the sandboxes of graders: %v", err)
 	}
 	if s.kit.desk != nil {
 		if err := s.kit.desk.Close(); err != nil {

@@ -77,7 +77,11 @@ func (c *viewCmd) open(a *app) (*storage.Run, error) {
 // summary counts every row there is, in parts and in the journal.
 func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	var sum storage.Summary
-	broken := c.eachRow(ctx, a, run, func(r *storage.Row) { sum.Add(r) })
+	stats := groupTallyOf(c.Dir)
+	broken := c.eachRow(ctx, a, run, func(r *storage.Row) {
+		sum.Add(r)
+		stats.add(storage.OutcomeOf(r), int(r.GroupSize))
+	})
 	if broken != nil && !errors.Is(broken, storage.ErrDamaged) {
 		return broken
 	}
@@ -85,6 +89,7 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	if err != nil {
 		return err
 	}
+	stats.report(r)
 	if broken != nil {
 		r.State = stateDamaged
 		if !onlyJournal(broken) {
@@ -120,17 +125,19 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	s := &file.Settings
 	r.TailRules = s.tailRules()
 	r.RunID, r.Model = file.RunID, joined(slices.Compact(modelsOf(s)))
-	r.Total = file.TasksCount * int64(s.drawn()) * int64(s.Rounds)
+	if err := r.expect(file); err != nil {
+		return nil, err
+	}
 	r.Left = max(r.Total-sum.Rows, 0)
 	if file.Embedded {
 		r.Made = embeddedText
 	}
-	if r.Left == 0 {
+	if r.Left == 0 && !r.OpenEnd {
 		r.State = stateComplete
 	} else {
 		r.Command = a.program + " resume " + quoted(c.Dir)
 	}
-	if process, running := storage.Writing(c.Dir); running && r.Left > 0 {
+	if process, running := storage.Writing(c.Dir); running && (r.Left > 0 || r.OpenEnd) {
 		r.Ended, r.Command = "still running"+label(", process ", process), "" // nothing to be resumed
 	}
 	return r, nil

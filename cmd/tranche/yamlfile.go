@@ -89,6 +89,11 @@ func relativeTo(dir string, s *Settings, set map[string]bool) {
 			s.Tasks[i] = join(p)
 		}
 	}
+	if set["history"] {
+		for i, dir := range s.History {
+			s.History[i] = join(dir)
+		}
+	}
 	if set["sandbox"] {
 		s.Sandbox.Rootfs = join(s.Sandbox.Rootfs)
 	}

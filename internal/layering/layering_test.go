@@ -30,14 +30,20 @@ var mayImport = map[string][]string{
 	"action/sandbox":                     {"episode"},
 	"action/sandbox/tree":                {"action/sandbox"},
 	"action/sandbox/output":              {"action/sandbox", "internal/ends"},
-	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/seccomp":             {},
+	"action/sandbox/ns":                  {"action/sandbox", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/tree"},
+	"action/sandbox/bwrap":               {"action/sandbox", "action/sandbox/ns", "action/sandbox/seccomp"},
+	"action/sandbox/remote":              {"action/sandbox"},
+	"action/sandbox/docker":              {"action/sandbox", "action/sandbox/ns"},
 	"action/sandbox/rootfs":              {"action/sandbox", "action/sandbox/tree"},
-	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/keeper":              {"action/sandbox", "action/sandbox/output", "action/sandbox/tree"},
+	"action/sandbox/plain":               {"action/sandbox", "action/sandbox/keeper"},
+	"action/sandbox/landlock":            {"action/sandbox", "action/sandbox/keeper", "action/sandbox/seccomp"},
 	"action/sandbox/session":             {"action/sandbox"},
-	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/ns"}, // it tests over back ends
+	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/ns"}, // it tests over back ends
 	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
 	"reward":                             {"episode", "internal/workpool"},
-	"reward/mathgrade":                   {"episode", "reward"},
+	"reward/mathgrade":                   {"episode", "reward", "internal/offspring"},
 	"reward/codegrade":                   {"episode", "reward", "action/sandbox"},
 	"reward/textgrade":                   {"episode", "reward", "internal/jsonschema"},
 	"reward/judge":                       {"episode", "reward"},
@@ -75,7 +81,7 @@ var owners = map[string][]string{
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
 	"gonum.org/v1/plot":                        {"bench"},
-	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/plain", "action/sandbox/ns", "action/sandbox/sandboxtest"},
+	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/keeper", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/docker", "action/sandbox/ns", "action/sandbox/sandboxtest"},
 }
 
 // testOnly are modules that tests anywhere may use and shipped code may not.
@@ -158,7 +164,8 @@ func layerFault(u use) string {
 func testMayImport(pkg, target string) bool {
 	return target == "internal/mock" || pkg == "inference" && target == "inference/enginesim" ||
 		pkg == "sampler/taskfile" && target == "storage" || pkg == "action/sandbox/sandboxtest" && strings.HasPrefix(target, "action/sandbox/") ||
-		pkg == "action/codetools" && target == "action/sandbox/plain"
+		pkg == "action/codetools" && target == "action/sandbox/plain" ||
+		pkg == "reward/codegrade" && target == "action/sandbox/ns"
 }
 
 func ownerFault(u use) string {

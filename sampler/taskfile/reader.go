@@ -76,6 +76,8 @@ type scanner struct {
 	src  rows // nil between files
 	here int64
 
+	endless bool // the input is a stream: it may be empty
+
 	rows, bytes, duplicates, passed, given int64
 }
 
@@ -189,7 +191,7 @@ func (s *scanner) endFile() error {
 	if err := s.leaveFile(); err != nil {
 		return err
 	}
-	if empty {
+	if empty && !s.endless {
 		return fault
 	}
 	return nil

@@ -298,7 +298,7 @@ func TestWarmInitThatDiedIsNotUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		init := b.(*box).slot.process
+		init := b.(*box).slot.process.(*os.Process)
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.(*box).slot.process.Signal(syscall.SIGSTOP); err != nil {
+	if err := b.(*box).slot.process.(*os.Process).Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -341,7 +341,7 @@ func TestInitThatIsSilentIsKilled(t *testing.T) {
 func TestInitThatIsLate(t *testing.T) {
 	const patience = 2 * time.Second
 	b := open(t, newExecutor(t, Config{Patience: patience}), spec())
-	init := b.(*box).slot.process
+	init := b.(*box).slot.process.(*os.Process)
 	if err := init.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -440,6 +440,22 @@ func TestRequireFailsClosed(t *testing.T) {
 	}
 	if _, err := e.Open(t.Context(), sandbox.Spec{Require: []sandbox.Promise{"gravity"}}); err == nil {
 		t.Error("a promise that nobody knows is held")
+	}
+}
+
+// Only sandboxes that are built here can let programs change their root file system: another program would show it read-only in silence.
+func TestLaunchedSandboxesKeepTheirRootfs(t *testing.T) {
+	e, err := New(Config{Launch: &Launch{Backend: "other", Command: func(LaunchOrder) ([]string, []*os.File, error) { return nil, nil, errors.New("none") }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := e.Open(t.Context(), sandbox.Spec{Rootfs: t.TempDir(), RootfsWritable: true}); err == nil || !strings.Contains(err.Error(), "back end other cannot let programs change a root file system") {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -597,7 +613,7 @@ func TestInitKeepsNothingOfTheHost(t *testing.T) {
 	}
 	defer syscall.Close(fd)
 	b := open(t, newExecutor(t, Config{}), spec())
-	folder := fmt.Sprintf("/proc/%d/fd", b.(*box).slot.process.Pid)
+	folder := fmt.Sprintf("/proc/%d/fd", b.(*box).slot.process.(*os.Process).Pid)
 	names, err := os.ReadDir(folder)
 	if err != nil || len(names) == 0 {
 		t.Fatalf("%d descriptors, %v", len(names), err)

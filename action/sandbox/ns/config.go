@@ -28,6 +28,8 @@ type Config struct {
 	// FirstID is the first of IDCount host ids that programs run under where this process is root; no account may have one of
 	// them. 0 = 0x70000000 and 2^24 of them, which systemd's list of ids calls unused, or the upper half of what this user namespace maps.
 	FirstID, IDCount uint32
+	// Launch has another program build the sandboxes that the inits run in. nil = they are built here.
+	Launch *Launch
 }
 
 // Validate reports every fault at once.

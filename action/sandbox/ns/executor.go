@@ -20,8 +20,15 @@ import (
 	"tranche/action/sandbox"
 )
 
-// backend is the name of this back end in results.
+// backend is the name of this back end in results, where it builds the sandboxes itself.
 const backend = "ns"
+
+func (c Config) backend() string {
+	if c.Launch != nil {
+		return c.Launch.Backend
+	}
+	return backend
+}
 
 // Executor keeps a pool of slots. It is a sandbox.Executor.
 type Executor struct {
@@ -52,7 +59,7 @@ var errClosed = errors.New("the sandbox executor is closed")
 // configuration, of which a tier that this host lacks is one; what else it lacks is in Capabilities, and in the error of Open.
 func New(config Config) (*Executor, error) {
 	if err := config.Validate(); err != nil {
-		return nil, fmt.Errorf("sandbox %s: %w", backend, err)
+		return nil, fmt.Errorf("sandbox %s: %w", config.backend(), err)
 	}
 	config = config.withDefaults()
 	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, roomFor(config.MaxOpen, openFilesLimit())), open: map[*box]bool{}}
@@ -96,6 +103,9 @@ func (e *Executor) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	}
 	if err := e.can.Hold(spec.Require); err != nil {
 		return nil, err
+	}
+	if spec.RootfsWritable && e.config.Launch != nil {
+		return nil, fmt.Errorf("open a sandbox: the back end %s cannot let programs change a root file system; ns can", e.config.backend())
 	}
 	if e.broken != nil {
 		return nil, fmt.Errorf("open a sandbox: %w", e.broken)
@@ -263,6 +273,9 @@ func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *t
 	id := identity{}
 	if e.ids != nil {
 		init, program := e.ids.pair(os.Getpid(), s.number)
+		if e.config.Launch != nil {
+			init = program // what builds the sandbox maps one id
+		}
 		id = identity{true, int(init), int(program)}
 		s.guest = int(program)
 	}
@@ -271,10 +284,11 @@ func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *t
 			return fmt.Errorf("make a control group: %w", err)
 		}
 	}
-	if err := s.startInit(e.starter, e.program, id, spec.Net); err != nil {
+	if err := s.startInit(e.starter, e.config.Launch, e.program, id, spec); err != nil {
 		return err
 	}
-	req := &request{Op: opSetup, Setup: setupOf(spec, t, e.ids != nil)}
+	req := &request{Op: opSetup, Setup: setupOf(spec, t, e.ids != nil && e.config.Launch == nil)}
+	req.Setup.Launched = e.config.Launch != nil
 	if spec.RootfsWritable {
 		if err := giveTree(ctx, spec.Rootfs, s.guest); err != nil {
 			return fmt.Errorf("give the rootfs to its programs: %w", err)
@@ -296,7 +310,7 @@ func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *t
 
 // rootfs opens the tree of a rootfs where we may do what the slot's user may not: reach it through folders that are closed to others.
 func (e *Executor) rootfs(spec sandbox.Spec) (*os.File, error) {
-	if spec.Rootfs == "" || e.ids == nil {
+	if spec.Rootfs == "" || e.ids == nil || e.config.Launch != nil {
 		return nil, nil
 	}
 	fd, err := openTree(spec.Rootfs, accessOf(spec.RootfsWritable))

@@ -17,13 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/seccomp"
 )
 
-// initName is the name under which our own binary is started to be the init of a slot.
-const initName = "tranche: init of a sandbox"
-
 // socketFD is the init's end of the socket.
-const socketFD = 3
+const socketFD = socketNumber
 
 // closeInherited closes what the host holds open without close-on-exec; what has that mark was opened since, by this process: Go's runtime
 // may have begun to poll before main. It asks the kernel itself, for package os would begin to poll.
@@ -56,7 +54,10 @@ func closeInherited() error {
 // Init must be the first thing that main does, and TestMain in tests that use the back end. It returns at once, unless this process
 // was started to be the init of a slot: then it never returns.
 func Init() {
-	if len(os.Args) != 1 || os.Args[0] != initName || os.Getpid() != 1 {
+	if len(os.Args) == 3 && os.Args[1] == initName && os.Getpid() == 1 {
+		must("connect to the host", connect(os.Args[2]))
+	}
+	if n := len(os.Args); n == 0 || n > 2 || os.Args[n-1] != initName || os.Getpid() != 1 { // the name is second where another program starts us
 		return
 	}
 	onFirstThread(func() {
@@ -131,6 +132,7 @@ type inside struct {
 	filter []unix.SockFilter
 	work   *os.File // the program's folder, and /tmp
 	null   int      // /dev/null: the input of programs that have none
+	guest  int      // user and group of programs
 	tmp    *os.File
 	files  chan func()      // to the thread that works on files as a program would
 	mounts chan func()      // to the thread that may mount and stop programs: that of serve is under the filter
@@ -367,7 +369,10 @@ func (in *inside) handle(req *request, fds []int) {
 
 // prepare makes this process what the slot is to be.
 func (in *inside) prepare(s setup, fds []int) error {
-	in.setup = s
+	if s.Launched {
+		return in.prepareLaunched(s)
+	}
+	in.setup, in.guest = s, guest
 	tree := -1
 	if s.RootfsTree {
 		tree = fds[0]
@@ -391,7 +396,7 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
-	in.filter = filter(refusals{systemV: r.shmStays || s.Memory > 0, memoryFiles: s.Memory > 0})
+	in.filter = seccomp.Filter(seccomp.Refusals{SystemV: r.shmStays || s.Memory > 0, MemoryFiles: s.Memory > 0})
 	in.startThreads()
 	if !s.OwnIdentity {
 		in.setup.Processes += threads()
@@ -399,10 +404,10 @@ func (in *inside) prepare(s setup, fds []int) error {
 	if err := skipPids(r.lastPid); err != nil || s.IntoCgroup {
 		return err
 	}
-	return confineThread(in.filter)
+	return seccomp.ConfineThread(in.filter)
 }
 
-// startThreads starts the threads that the init will ever need, so that all of them have low ids (filterLowestPid).
+// startThreads starts the threads that the init will ever need, so that all of them have low ids (seccomp.LowestPid).
 func (in *inside) startThreads() {
 	ready := make(chan struct{})
 	begin := func(f func()) {
@@ -490,10 +495,10 @@ func (in *inside) asRootDo(f func() error) error {
 // guest is the id of programs in a slot.
 const guest = sandbox.GuestID
 
-// skipPids lets programs get process ids from filterLowestPid on.
+// skipPids lets programs get process ids from seccomp.LowestPid on.
 func skipPids(last *os.File) error {
 	defer last.Close()
-	if _, err := fmt.Fprint(last, filterLowestPid-1); err != nil {
+	if _, err := fmt.Fprint(last, seccomp.LowestPid-1); err != nil {
 		return fmt.Errorf("set the next process id: %w", err)
 	}
 	return nil

@@ -101,12 +101,19 @@ func (in *inside) wipe() error {
 	if dirty == nil {
 		return nil
 	}
-	if err := in.asRootDo(func() error { return renew(dirty) }); err != nil {
+	if err := in.renew(dirty); err != nil {
 		return err
 	}
 	in.work.Close()
 	in.tmp.Close()
 	return in.openFolders()
+}
+
+func (in *inside) renew(dirty []volatile) error {
+	if in.setup.Launched {
+		return renewLaunched(dirty)
+	}
+	return in.asRootDo(func() error { return renew(dirty) })
 }
 
 func renew(dirty []volatile) error {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/seccomp"
 )
 
 // monotonic is the clock that host and slots share, in ns.
@@ -92,6 +93,9 @@ func (in *inside) fork(l *launch, p *program) error {
 	switch {
 	case err == nil:
 		p.pid, p.fd = pid, int(l.pidfd)
+		if in.setup.Launched { // the init is counted with its programs: not it should be killed for their memory
+			_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("500"), 0) // an error: it has ended
+		}
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.runs[pid] = p
@@ -113,9 +117,9 @@ func closeFDs(fds []int) {
 
 // launch puts a request into the form that the kernel takes.
 func (in *inside) launch(req *request, fds []int) (*launch, error) {
-	l := &launch{fdsLen: uintptr(len(fds)), guest: guest, into: in.setup.IntoCgroup}
+	l := &launch{fdsLen: uintptr(len(fds)), guest: uintptr(in.guest), into: in.setup.IntoCgroup}
 	if l.into {
-		l.filter = prog(in.filter)
+		l.filter = seccomp.Prog(in.filter)
 	}
 	for i, fd := range fds {
 		if fd <= highestFD {
@@ -539,6 +543,11 @@ func (in *inside) reset() error {
 	in.endAll()
 	if err := removeObjects(); err != nil {
 		return err
+	}
+	if in.setup.Launched && !in.setup.Net {
+		if err := portsFree(); err != nil {
+			return err
+		}
 	}
 	return in.wipe()
 }

@@ -15,8 +15,8 @@ import (
 // probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot, until one works or has no answer in time. That the slot
 // could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
 func (e *Executor) probe() {
-	e.can = sandbox.Capabilities{Backend: backend, Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
-	if os.Geteuid() == 0 {
+	e.can = sandbox.Capabilities{Backend: e.config.backend(), Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
+	if l := e.config.Launch; os.Geteuid() == 0 && (l == nil || l.Start == nil) {
 		ids, err := identities(e.config)
 		if err != nil {
 			e.nothing(err)
@@ -64,6 +64,9 @@ func (e *Executor) tiers() []candidate {
 		{sandbox.TierCgroup2, func() (*tier, error) { return tier2(e.config.Cgroup) }},
 		{sandbox.TierCgroup1, tier1},
 		{sandbox.TierRlimit, func() (*tier, error) { return &tier{name: sandbox.TierRlimit}, nil }},
+	}
+	if l := e.config.Launch; l != nil && l.Held != nil {
+		return []candidate{{l.Tier, func() (*tier, error) { return &tier{name: l.Tier}, nil }}}
 	}
 	for _, c := range all {
 		if c.name == e.config.Tier {
@@ -115,7 +118,7 @@ func (e *Executor) nothing(err error) {
 	if late(err) {
 		verdict = "could not be tried on this host, which is busy; try again"
 	}
-	e.broken = fmt.Errorf("sandbox %s %s: %w", backend, verdict, err)
+	e.broken = fmt.Errorf("sandbox %s %s: %w", e.config.backend(), verdict, err)
 	for _, p := range sandbox.Promises() {
 		e.can.Promises[p], e.can.Why[p] = sandbox.Absent, oneLine(err)
 	}
@@ -130,6 +133,12 @@ func (e *Executor) promise(tried []error) {
 	if e.tier.group != nil {
 		return
 	}
+	if l := e.config.Launch; l != nil && l.Held != nil {
+		for p, strength := range l.Held {
+			e.can.Promises[p], e.can.Why[p] = strength, l.Why[p]
+		}
+		return
+	}
 	why := "no control group can be made"
 	if len(tried) > 0 {
 		why += " (" + oneLine(errors.Join(tried...)) + ")"
@@ -140,6 +149,10 @@ func (e *Executor) promise(tried []error) {
 	help := "; run as root, or in a group that is delegated: systemd-run --user --scope -p Delegate=yes"
 	e.can.Promises[sandbox.PromiseMemory] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseMemory] = "the limit is one of each process, not of all together, and files in memory (memfd_create, System V) are refused: " + why + help
+	if e.config.Launch != nil {
+		e.can.Promises[sandbox.PromiseFiles] = sandbox.BestEffort
+		e.can.Why[sandbox.PromiseFiles] = "the disk is bounded in bytes, not in files, and nothing counts the memory that those take: " + why + help
+	}
 	e.can.Promises[sandbox.PromiseCPU] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseCPU] = "the time of children that nobody waits for is seen only while they run: " + why + help
 }

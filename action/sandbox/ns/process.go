@@ -491,7 +491,7 @@ func (p *process) Wait(ctx context.Context) (sandbox.Result, error) {
 	if at := p.started.Load(); at > 0 {
 		res.Setup = max(0, time.Duration(at-monotonic())+time.Since(p.begin))
 	}
-	res.Tier, res.Backend, res.Rootfs = p.box.exec.can.Tier, backend, p.box.spec.RootfsDigest
+	res.Tier, res.Backend, res.Rootfs = p.box.exec.can.Tier, p.box.exec.can.Backend, p.box.spec.RootfsDigest
 	return res, nil
 }
 

@@ -30,7 +30,7 @@ type slot struct {
 	runs     int // programs so far
 	lanes    map[int]string
 
-	process *os.Process
+	process starting // nil until it is started
 	said    *os.File // what the init wrote before it died
 	sock    *os.File
 	raw     syscall.RawConn
@@ -42,6 +42,12 @@ type slot struct {
 	next    uint64
 	waiting map[uint64]chan reply
 	dirty   error // why it cannot be used again
+}
+
+// starting is a process that was started: ours, or one of somebody else's.
+type starting interface {
+	Kill() error
+	Wait() (*os.ProcessState, error)
 }
 
 // spoil notes why a slot cannot be used again; nil says nothing. The first cause counts.
@@ -162,7 +168,10 @@ func initEnv() []string {
 }
 
 // startInit starts the process and returns our end of its socket.
-func (s *slot) startInit(st *starter, program string, id identity, net bool) error {
+func (s *slot) startInit(st *starter, l *Launch, program string, id identity, spec sandbox.Spec) error {
+	if l != nil && l.Start != nil {
+		return s.engage(l, spec)
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("make a socket: %w", err)
@@ -185,7 +194,15 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 		return err
 	}
 	defer null.Close()
-	attributes := id.attributes(net)
+	std := []*os.File{null, null, s.said, theirs}
+	if l != nil {
+		if err := s.startLaunched(st, l, program, id, spec, std); err != nil {
+			return err
+		}
+		go s.listen()
+		return nil
+	}
+	attributes := id.attributes(spec.Net)
 	if s.group != nil {
 		home, err := s.group.home()
 		if err != nil {
@@ -198,9 +215,10 @@ func (s *slot) startInit(st *starter, program string, id identity, net bool) err
 	}
 	err = errClosed
 	st.do(func() {
-		s.process, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{
-			Dir: "/", Env: initEnv(), Files: []*os.File{null, null, s.said, theirs}, Sys: attributes,
-		})
+		var p *os.Process
+		if p, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{Dir: "/", Env: initEnv(), Files: std, Sys: attributes}); err == nil {
+			s.process = p
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("start an init in new namespaces: %w", err)

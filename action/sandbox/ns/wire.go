@@ -198,6 +198,7 @@ type setup struct {
 	OpenFiles      int64
 	IntoCgroup     bool // the lane's descriptor is a cgroup v2 to clone into; else descriptors of `tasks` to write to
 	OwnIdentity    bool // programs have an id of their own: the slot's init is 0, they are guest
+	Launched       bool // another program has built the root
 }
 
 func (s *setup) fields(c *codec) {
@@ -210,6 +211,7 @@ func (s *setup) fields(c *codec) {
 	}
 	c.flag(&s.IntoCgroup)
 	c.flag(&s.OwnIdentity)
+	c.flag(&s.Launched)
 }
 
 // what a reply says.

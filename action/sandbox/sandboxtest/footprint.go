@@ -94,6 +94,7 @@ func (f footprint) sinceIdle(before footprint) []string {
 		switch {
 		case p.nested() && p.inner == 1:
 			inits++
+		case f.launches(pid): // belongs to an init, as its socket does
 		case !known:
 			left = append(left, p.String())
 		}
@@ -108,6 +109,16 @@ func (f footprint) sinceIdle(before footprint) []string {
 	left = append(left, f.besidesProcesses(before)...)
 	slices.Sort(left)
 	return left
+}
+
+// launches says that a process is the parent of an init: another program that builds the sandbox.
+func (f footprint) launches(pid int) bool {
+	for _, p := range f.processes {
+		if p.nested() && p.inner == 1 && p.parent == pid {
+			return true
+		}
+	}
+	return false
 }
 
 func (f footprint) besidesProcesses(before footprint) []string {

@@ -49,7 +49,7 @@ func shell(script string) func(*sandbox.Cmd) {
 // what is left, this process's memory and the time of the honest runs to what they are without attacks.
 func Mixed(t *testing.T, runs, callers int, open func() (sandbox.Executor, error)) {
 	s := newStage(t, open)
-	s.need(t, sandbox.PromisePids, sandbox.PromiseFiles, sandbox.PromiseKill)
+	s.need(t, "mixed runs", sandbox.PromisePids, sandbox.PromiseFiles, sandbox.PromiseKill)
 	honest := honestPrograms()
 	quiet := s.play(t, runs/4, callers, func(r *rand.Rand) attack { return honest[r.IntN(len(honest))] })
 	before := resident(t)

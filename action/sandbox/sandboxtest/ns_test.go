@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/bwrap"
+	"tranche/action/sandbox/landlock"
 	"tranche/action/sandbox/ns"
 	"tranche/action/sandbox/plain"
 )
@@ -27,6 +29,7 @@ const victimVariable = "SANDBOXTEST_VICTIM"
 func TestMain(m *testing.M) {
 	ns.Init()
 	plain.Init()
+	landlock.Init()
 	if os.Getenv(victimVariable) != "" {
 		victim()
 		return
@@ -41,20 +44,25 @@ func nsOf(tier sandbox.Tier) func() (sandbox.Executor, error) {
 
 // The whole table with the best tier that there is, and what a tier decides on with each other, which -short leaves out.
 func TestNS(t *testing.T) {
-	do, played := Run, 0
+	eachTier(t, Run, !testing.Short(), nsOf, Except{})
+}
+
+// eachTier plays a table with the best tier that a back end has here and, where lower, what a tier decides on with each other.
+func eachTier(t *testing.T, do func(*testing.T, func() (sandbox.Executor, error), ...Except), lower bool, open func(sandbox.Tier) func() (sandbox.Executor, error), except Except) {
+	played := 0
 	for _, tier := range []sandbox.Tier{sandbox.TierCgroup2, sandbox.TierCgroup1, sandbox.TierRlimit} {
 		t.Run(string(tier), func(t *testing.T) {
-			if played > 0 && testing.Short() {
-				t.Skip("the best tier was played; left out by -short")
+			if played > 0 && !lower {
+				t.Skip("the best tier was played; the others take long")
 			}
-			executor, err := ns.New(ns.Config{Tier: tier})
+			executor, err := open(tier)()
 			if err != nil {
 				t.Skipf("this machine has no tier %s: %v", tier, err)
 			}
 			if err := executor.Close(); err != nil {
 				t.Fatal(err)
 			}
-			do(t, nsOf(tier))
+			do(t, open(tier), except)
 			do = RunLimits
 			played++
 		})
@@ -113,11 +121,11 @@ func asNobody(t *testing.T, test string) {
 	}
 	cmd := exec.Command(program, "-test.run", test, "-test.v")
 	cmd.Dir = folder
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + folder, "HOME=" + folder}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + folder, "HOME=" + folder, wholeVariable + "=" + os.Getenv(wholeVariable)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	report := t.Log
-	if played := strings.Contains(string(out), "--- PASS: TestNS/"); err != nil || !played { // TestNS itself passes where all is skipped
+	if played := strings.Contains(string(out), "--- PASS: "+strings.Trim(test, "^$")+"/"); err != nil || !played { // the test itself passes where all is skipped
 		report = t.Error
 	}
 	report(fmt.Sprintf("as nobody: %v\n%s", err, unindented(string(out))))
@@ -152,8 +160,9 @@ func copyFile(to, from string) error {
 
 // victim opens sandboxes, has programs in them that will not end, says so and waits to be killed.
 func victim() {
-	executor, err := nsOf("")()
-	s := &stage{executor: executor, spec: sandbox.Spec{Limits: limits()}, mark: os.Getenv(victimVariable)}
+	backend, mark, _ := strings.Cut(os.Getenv(victimVariable), "/")
+	executor, err := victims()[backend]()
+	s := &stage{executor: executor, spec: sandbox.Spec{Limits: limits()}, mark: mark}
 	for range 3 {
 		var box sandbox.Sandbox
 		if err == nil {
@@ -176,16 +185,42 @@ func victim() {
 	time.Sleep(patience)
 }
 
+// victims are the back ends whose parents are killed.
+func victims() map[string]func() (sandbox.Executor, error) {
+	return map[string]func() (sandbox.Executor, error){
+		"ns": nsOf(""), "landlock": openLandlock, "bwrap": func() (sandbox.Executor, error) { return bwrap.New(bwrap.Config{}) },
+	}
+}
+
 // Kill -9 of the parent leaves nothing running, and what cannot go by itself goes at the next start.
-func TestNSParentKilled(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+func TestParentKilled(t *testing.T) {
+	for backend, open := range victims() {
+		t.Run(backend, func(t *testing.T) {
+			executor, err := open()
+			if err != nil {
+				t.Skip(err)
+			}
+			if err := executor.Close(); err != nil {
+				t.Fatal(err)
+			}
+			parentKilled(t, backend, open)
+		})
+	}
+}
+
+func parentKilled(t *testing.T, backend string, open func() (sandbox.Executor, error)) {
+	temp := t.TempDir()
+	if err := os.Chmod(filepath.Dir(temp), 0o711); err != nil { // programs of other users pass through it
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
 	mark := "victim" + strconv.Itoa(os.Getpid())
 	before, err := look(mark)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), victimVariable+"="+mark)
+	cmd.Env = append(os.Environ(), victimVariable+"="+backend+"/"+mark)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +253,7 @@ func TestNSParentKilled(t *testing.T) {
 	for _, what := range left {
 		t.Errorf("left after kill -9: %s", what)
 	}
-	executor, err := nsOf("")()
+	executor, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,21 +47,69 @@ type stage struct {
 	mark     string
 	idle     footprint // with the warm slots that two sandboxes leave, and nothing else
 	fresh    string    // what the canary finds in a new sandbox
-	checks   int       // made so far
+	except   Except
+	brief    bool // one code in many is enough
+	checks   int  // made so far
 }
 
+// Except are the attacks, probes ("probe: outcome") and tricks that a back end does not stand though it holds their promise, with the
+// reason, which its documentation must have too.
+type Except map[string]string
+
+// ownTree stands in Except for all that needs folders that are the sandbox's alone, /w before all: the programs know those.
+const ownTree = "a tree of its own"
+
 // Run tries every attack on the executor that open makes. It sets variables of the environment, so it runs alone.
-func Run(t *testing.T, open func() (sandbox.Executor, error)) {
-	s := newStage(t, open)
-	t.Run("attack", func(t *testing.T) { s.tryAll(t, attacks(soon)) })
+func Run(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	run1in(t, 1, open, except...)
+}
+
+// wholeVariable, where it is set, has the optional back ends play all of the suite, in each tier and as each user, instead of a part of it.
+const wholeVariable = "TRANCHE_ALL_BACKENDS"
+
+// RunOptional is Run for a back end that is not the default one: every probe, and one attack and trick in seven unless all of them are asked for
+// (TRANCHE_ALL_BACKENDS=1). The default back end plays all of them on the same programs, and in CI each minute counts.
+func RunOptional(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	step := 7
+	if os.Getenv(wholeVariable) != "" {
+		step = 1
+	}
+	run1in(t, step, open, except...)
+}
+
+// RunBrief is RunOptional for a back end that is slow, or shares its programs' surroundings with another: without being asked for all, it
+// opens two sandboxes, holds them against one another, and looks at what is left of them.
+func RunBrief(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	if os.Getenv(wholeVariable) != "" {
+		run1in(t, 1, open, except...)
+		return
+	}
+	s := newStage(t, open, except...)
+	s.checkNextIsClean(t)
+	s.checkNothingLeft(t)
+}
+
+// needWhole skips what is played only where all is.
+func needWhole(t *testing.T) {
+	t.Helper()
+	if os.Getenv(wholeVariable) == "" {
+		t.Skipf("takes long: set %s=1", wholeVariable)
+	}
+}
+
+// run1in plays one attack and one trick in so many.
+func run1in(t *testing.T, step int, open func() (sandbox.Executor, error), except ...Except) {
+	s := newStage(t, open, except...)
+	s.brief = step > 1 || testing.Short()
+	t.Run("attack", func(t *testing.T) { s.tryAll(t, each(step, attacks(soon))) })
 	t.Run("probe", func(t *testing.T) {
 		for _, p := range probes() {
 			t.Run(p.name, func(t *testing.T) { s.probe(t, p) })
 		}
 	})
-	for _, trick := range tricks() {
+	for _, trick := range each(step, tricks()) {
 		t.Run(trick.name, func(t *testing.T) {
-			s.need(t, trick.needs...)
+			s.need(t, trick.name, trick.needs...)
 			trick.play(t, s)
 			s.checkNothingLeft(t)
 			s.checkNextIsClean(t)
@@ -71,9 +119,18 @@ func Run(t *testing.T, open func() (sandbox.Executor, error)) {
 
 // RunLimits tries only what a tier decides on: memory, processes and CPU time. It is for the lower tiers of a back end that stands
 // the rest with its best one.
-func RunLimits(t *testing.T, open func() (sandbox.Executor, error)) {
-	s := newStage(t, open)
+func RunLimits(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
+	s := newStage(t, open, except...)
 	s.tryAll(t, slices.DeleteFunc(attacks(soon), func(a attack) bool { return !a.ofTier() }))
+}
+
+// each is one in so many of a list.
+func each[T any](step int, list []T) []T {
+	var some []T
+	for i := 0; i < len(list); i += step {
+		some = append(some, list[i])
+	}
+	return some
 }
 
 func (s *stage) tryAll(t *testing.T, list []attack) {
@@ -83,9 +140,15 @@ func (s *stage) tryAll(t *testing.T, list []attack) {
 }
 
 // newStage opens the executor among planted secrets, and has it closed and looked after at the end of the test.
-func newStage(t testing.TB, open func() (sandbox.Executor, error)) *stage {
+func newStage(t testing.TB, open func() (sandbox.Executor, error), except ...Except) *stage {
 	s := &stage{mark: rand.Text(), spec: sandbox.Spec{Limits: limits(), Trusted: true}}
+	for _, e := range except {
+		s.except = e
+	}
 	temp := t.TempDir()
+	if err := os.Chmod(filepath.Dir(temp), 0o711); err != nil { // programs of other users pass through it
+		t.Fatal(err)
+	}
 	t.Setenv("TMPDIR", temp)
 	t.Setenv("SANDBOXTEST_SECRET", planted)
 	plant(t)
@@ -160,8 +223,17 @@ func (s *stage) report(t testing.TB, when string, left func(footprint) []string)
 }
 
 // need skips what the back end does not promise.
-func (s *stage) need(t *testing.T, promises ...sandbox.Promise) {
+func (s *stage) need(t *testing.T, what string, promises ...sandbox.Promise) {
 	t.Helper()
+	except := []string{what}
+	if slices.Contains(promises, sandbox.PromiseFiles) {
+		except = append(except, ownTree)
+	}
+	for _, e := range except {
+		if why := s.except[e]; why != "" {
+			t.Skipf("back end %s has not: %s: %s", s.caps.Backend, e, why)
+		}
+	}
 	for _, p := range promises {
 		if s.caps.Promises[p] == sandbox.Absent || s.caps.Promises[p] == "" {
 			t.Skipf("back end %s does not promise %s: %s", s.caps.Backend, p, s.caps.Why[p])
@@ -229,7 +301,7 @@ func play(box sandbox.Sandbox, cmd sandbox.Cmd) (sandbox.Result, error) {
 
 // try plays an attack, then looks at what it left.
 func (s *stage) try(t *testing.T, a attack) {
-	s.need(t, a.needs...)
+	s.need(t, a.name, a.needs...)
 	if a.long && testing.Short() {
 		t.Skip("takes long")
 	}
@@ -286,7 +358,7 @@ func (s *stage) checkNothingLeft(t *testing.T) {
 func (s *stage) canary(t testing.TB, box sandbox.Sandbox) string {
 	t.Helper()
 	var arguments []string
-	if s.caps.Promises[sandbox.PromiseFiles] != sandbox.Enforced {
+	if p := s.caps.Promises[sandbox.PromiseFiles]; p == sandbox.Absent || s.except[ownTree] != "" {
 		arguments = []string{"here"} // only the work folder is ours
 	}
 	r := run(t, box, s.command("canary", arguments...))

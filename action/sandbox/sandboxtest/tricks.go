@@ -84,7 +84,7 @@ func (s *stage) begin(t *testing.T, ctx context.Context, box sandbox.Sandbox, cm
 
 func exitCodes(t *testing.T, s *stage) {
 	step := 1
-	if testing.Short() {
+	if s.brief {
 		step = 17
 	}
 	s.with(t, func(box sandbox.Sandbox) {

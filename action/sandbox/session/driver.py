@@ -145,7 +145,7 @@ def driver():
         try:
             f = os.memfd_create("stdin")
         except OSError:  # where no control group counts its memory there is none
-            f = os.open("/tmp", os.O_TMPFILE | os.O_RDWR, 0o600)
+            f = os.open(os.environ.get("TMPDIR") or "/tmp", os.O_TMPFILE | os.O_RDWR, 0o600)
         os.write(f, data) if len(data) < 1 << 16 else io.FileIO(f, "w", closefd=False).write(data)
         os.lseek(f, 0, 0)
         os.dup2(f, 0)

@@ -4,10 +4,13 @@ package sessiontest_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/bwrap"
+	"tranche/action/sandbox/landlock"
 	"tranche/action/sandbox/ns"
 	"tranche/action/sandbox/session"
 	"tranche/action/sandbox/session/sessiontest"
@@ -36,6 +39,36 @@ func TestSessionsOnNs(t *testing.T) {
 		}
 		return b
 	})
+}
+
+// Sessions go on the other back ends that have private descriptors too.
+func TestSessionsOnOthers(t *testing.T) {
+	for name, open := range map[string]func() (sandbox.Executor, error){
+		"landlock": func() (sandbox.Executor, error) { return landlock.New(landlock.Config{}) },
+		"bwrap":    func() (sandbox.Executor, error) { return bwrap.New(bwrap.Config{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getenv("TRANCHE_ALL_BACKENDS") == "" {
+				t.Skip("the same on ns is played; set TRANCHE_ALL_BACKENDS=1")
+			}
+			x, err := open()
+			if err != nil {
+				t.Skipf("this host cannot run the back end %s: %v", name, err)
+			}
+			t.Cleanup(func() {
+				if err := x.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			sessiontest.Run(t, func(t *testing.T) sandbox.Sandbox {
+				b, err := x.Open(context.Background(), sandbox.Spec{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			})
+		})
+	}
 }
 
 func BenchmarkOnNs(b *testing.B) {

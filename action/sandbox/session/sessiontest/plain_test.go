@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tranche/action/sandbox"
+	"tranche/action/sandbox/landlock"
 	"tranche/action/sandbox/ns"
 	"tranche/action/sandbox/plain"
 	"tranche/action/sandbox/session"
@@ -18,6 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	ns.Init()
 	plain.Init()
+	landlock.Init()
 	goleak.VerifyTestMain(m)
 }
 

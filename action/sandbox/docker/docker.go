@@ -1,0 +1,213 @@
+//go:build linux && (amd64 || arm64)
+
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tranche/action/sandbox"
+	"tranche/action/sandbox/ns"
+)
+
+// Config says which engine, and what containers are made of. Image must be set.
+type Config struct {
+	// Socket is the engine's. Default: /var/run/docker.sock.
+	Socket string
+	// Image is what containers are made of, as python:3.12-slim. It has to be there: nothing is pulled.
+	Image string
+	// Runtime is the engine's runtime, as runsc. Default: the engine's own.
+	Runtime string
+	// Dir holds the sockets over which containers take their work. The engine must see it under the same path. Default: the system's
+	// folder for temporary files.
+	Dir string
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	if c.Image == "" {
+		return errors.New("Image is not set, expected the name of an image such as python:3.12-slim")
+	}
+	return nil
+}
+
+const (
+	backend = "docker"
+
+	defaultSocket = "/var/run/docker.sock"
+	ownerLabel    = "tranche.owner"
+
+	// inside a container
+	ownFolder = "/.tranche"
+	socket    = "socket"
+
+	firstID = 0x73000000 // of users, one a slot; systemd's list of ids calls them unused
+	idCount = 1 << 20
+
+	// connectWithin is how long the first process of a container may take to call.
+	connectWithin = time.Minute
+)
+
+// launcher starts containers.
+type launcher struct {
+	config  Config
+	engine  *engine
+	program string // our own, as the engine sees it
+	mapped  bool   // the engine maps users to others: there are few of them
+}
+
+// New makes the back end and tries it by running a program in a container. The program that calls it must call ns.Init first thing in its main.
+func New(c Config) (*ns.Executor, error) {
+	fault := func(err error) (*ns.Executor, error) { return nil, fmt.Errorf("sandbox %s: %w", backend, err) }
+	if err := c.Validate(); err != nil {
+		return fault(err)
+	}
+	c.Socket, c.Dir = cmp.Or(c.Socket, defaultSocket), cmp.Or(c.Dir, os.TempDir())
+	program, err := os.Executable()
+	if err != nil {
+		return fault(err)
+	}
+	l := &launcher{config: c, engine: newEngine(c.Socket), program: program}
+	ctx, stop := context.WithTimeout(context.Background(), apiTimeout)
+	defer stop()
+	about, err := l.engine.info(ctx)
+	if err != nil {
+		return fault(fmt.Errorf("ask the engine: %w", err))
+	}
+	if err := l.engine.call(ctx, "GET", "/images/"+c.Image+"/json", nil, nil, nil); err != nil {
+		if gone(err) {
+			err = fmt.Errorf("there is no image %s; pull it first: docker pull %s", c.Image, c.Image)
+		}
+		return fault(err)
+	}
+	for _, option := range about.SecurityOptions {
+		l.mapped = l.mapped || strings.HasPrefix(option, "name=userns") || strings.HasPrefix(option, "name=rootless")
+	}
+	launch := &ns.Launch{Backend: backend, Start: l.start, Tier: sandbox.TierEngine}
+	launch.Held, launch.Why = held(about)
+	return ns.New(ns.Config{Launch: launch})
+}
+
+// held says what the engine holds, as it says itself.
+func held(i info) (map[sandbox.Promise]sandbox.Strength, map[sandbox.Promise]string) {
+	can, why := map[sandbox.Promise]sandbox.Strength{}, map[sandbox.Promise]string{}
+	if !i.MemoryLimit {
+		can[sandbox.PromiseMemory], why[sandbox.PromiseMemory] = sandbox.BestEffort, "the engine says that it cannot limit memory; the limit is one of each process"
+	} else if !i.SwapLimit {
+		can[sandbox.PromiseMemory], why[sandbox.PromiseMemory] = sandbox.BestEffort, "the engine says that it cannot limit swap: what is over the limit goes there"
+	}
+	if !i.PidsLimit {
+		can[sandbox.PromisePids], why[sandbox.PromisePids] = sandbox.BestEffort, "the engine says that it cannot limit processes; the limit is one of the user that programs are"
+	}
+	can[sandbox.PromiseCPU], why[sandbox.PromiseCPU] = sandbox.BestEffort, "the time of children that nobody waits for is seen only while they run"
+	return can, why
+}
+
+// start has the engine start a container, and waits for its first process to call.
+func (l *launcher) start(o ns.LaunchOrder) (ns.Launched, error) {
+	if o.Spec.Rootfs != "" {
+		return ns.Launched{}, errors.New("the image is the root file system: rootfs cannot be set beside it")
+	}
+	dir, err := os.MkdirTemp(l.config.Dir, "tranche-docker-")
+	if err != nil {
+		return ns.Launched{}, err
+	}
+	defer os.RemoveAll(dir) // once it has called, nobody needs the socket; whoever connects later finds none
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, socket), Net: "unixpacket"})
+	if err != nil {
+		return ns.Launched{}, err
+	}
+	defer listener.Close()
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(filepath.Join(dir, socket), 0o666)); err != nil { // the container's user is another
+		return ns.Launched{}, err
+	}
+	ctx, stop := context.WithTimeout(context.Background(), apiTimeout)
+	defer stop()
+	id, err := l.engine.run(ctx, l.container(o, dir))
+	if err != nil {
+		return ns.Launched{}, fmt.Errorf("start a container: %w", err)
+	}
+	conn, err := accept(listener)
+	if err != nil {
+		return ns.Launched{}, errors.Join(fmt.Errorf("the first process of the container did not call (is this program static, and does the engine see %s and %s?): %w", l.program, dir, err), l.engine.remove(id))
+	}
+	removed := make(chan error, 1)
+	kill := sync.OnceFunc(func() {
+		go func() { removed <- l.engine.remove(id) }() // ends within apiTimeout; Wait waits for it
+	})
+	return ns.Launched{
+		Socket: conn,
+		Kill: func() error {
+			kill()
+			return nil
+		},
+		Wait: func() error { return <-removed },
+	}, nil
+}
+
+// accept waits for the container to call.
+func accept(l *net.UnixListener) (*os.File, error) {
+	if err := l.SetDeadline(time.Now().Add(connectWithin)); err != nil {
+		return nil, err
+	}
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd, failed := -1, error(nil)
+	err = raw.Control(func(n uintptr) { fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "sandbox"), nil // like its twin it does not block
+}
+
+// container is what one sandbox is.
+func (l *launcher) container(o ns.LaunchOrder, dir string) container {
+	const initThreads = 24 // that the engine counts with the programs' processes
+	id := strconv.Itoa(l.user(o.Number))
+	limits := o.Spec.Limits
+	network := "none"
+	if o.Spec.Net {
+		network = "bridge"
+	}
+	c := container{
+		Image: l.config.Image, Entrypoint: []string{ownFolder + "/tranche"}, Cmd: ns.InitArgs(ownFolder + "/s/" + socket), User: id + ":" + id, WorkingDir: "/", Hostname: sandbox.HostName,
+		NetworkDisabled: !o.Spec.Net, Labels: map[string]string{ownerLabel: strconv.Itoa(os.Getpid())},
+		HostConfig: hostConfig{
+			Binds: []string{l.program + ":" + ownFolder + "/tranche:ro", dir + ":" + ownFolder + "/s:ro"}, Tmpfs: map[string]string{},
+			NetworkMode: network, IpcMode: "private", CgroupnsMode: "private", ReadonlyRootfs: true, AutoRemove: true,
+			Memory: limits.Memory, MemorySwap: limits.Memory, PidsLimit: int64(limits.Pids) + initThreads,
+			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, Runtime: l.config.Runtime, LogConfig: logConfig{Type: "none"},
+		},
+	}
+	for _, f := range ns.WritableFolders(limits) {
+		c.HostConfig.Tmpfs[f.Path] = fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%04o,uid=%s,gid=%s", f.Size, f.Files, f.Mode, id, id)
+	}
+	return c
+}
+
+// user is whom the programs of a slot are: one of their own, but where the engine maps users to others and has few of them.
+func (l *launcher) user(slot int) int {
+	if l.mapped {
+		return sandbox.GuestID
+	}
+	const aProcess = 4096
+	return firstID + (os.Getpid()*aProcess+slot)%idCount
+}

@@ -1,0 +1,56 @@
+package remote
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// The dialects.
+const (
+	SandboxFusion = "sandboxfusion" // POST /run_code; nothing is kept there between two requests
+	SWEReX        = "swerex"        // POST /execute, /write_file, /read_file; folders stay
+)
+
+// Config says which far side, and how to talk to it. URL and Dialect must be set.
+type Config struct {
+	// URL is where the server is, as http://host:8080.
+	URL string
+	// Dialect is SandboxFusion or SWEReX.
+	Dialect string
+	// Key is sent as X-API-Key, which SWE-ReX wants. "" = none.
+	Key string
+	// Patience is how much longer than its program a request may take until the far side is taken for dead. 0 = 1 min.
+	Patience time.Duration
+	// MaxWall is the wall time of a program whose command names none: nothing over there may go on for ever. 0 = 10 min.
+	MaxWall time.Duration
+	// Client sends the requests. nil = one of its own, without a time limit: every request has one.
+	Client *http.Client
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	if u, err := url.Parse(c.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		errs = append(errs, fmt.Errorf("URL is %q, expected one such as http://host:8080", c.URL))
+	}
+	if all := []string{SandboxFusion, SWEReX}; !slices.Contains(all, c.Dialect) {
+		errs = append(errs, fmt.Errorf("Dialect is %q, expected one of %q", c.Dialect, all))
+	}
+	if c.Patience < 0 || c.MaxWall < 0 {
+		errs = append(errs, fmt.Errorf("Patience is %v and MaxWall %v, expected 0 or more", c.Patience, c.MaxWall))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	c.Patience, c.MaxWall = cmp.Or(c.Patience, time.Minute), cmp.Or(c.MaxWall, 10*time.Minute)
+	if c.Client == nil {
+		c.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	}
+	return c
+}

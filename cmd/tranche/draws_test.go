@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tranche/internal/mock"
+	"tranche/sampler"
+	"tranche/storage"
+)
+
+// binary is this test's program under the name that makes it the command.
+func binary(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "tranche")
+	if err := os.Symlink(self, link); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	return link
+}
+
+// TestKilledRunsThatLearn: a run that decides by results is killed three times and gone on with. Its rows are those that its record of decisions
+// names, each once; it has as many useful groups as were wanted; and what is held out was never trained on.
+func TestKilledRunsThatLearn(t *testing.T) {
+	program, dir := binary(t), newRunDir(t)
+	var tasks strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&tasks, "{\"id\":\"t%d\",\"prompt\":\"How much is %d+1?\",\"answer\":\"%d\",\"data_source\":\"d%d\"}\n", i, i, i+1, i%3)
+	}
+	file := write(t, "tasks.jsonl", tasks.String())
+	args := []string{"run", file, "-o", dir, "-n", "4", "--useful", "25", "--grow", "2,error=0.45", "--mix", "progress", "--band", "0.1-0.9",
+		"--held-out", "share=0.15,every=8,samples=2", "--engine-speed", "3", "--open-episodes", "12", "--progress", "none"}
+	for kills := 0; ; kills++ {
+		cmd := exec.Command(program, args...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if kills < 3 {
+			awaitDraws(t, dir, 5*(kills+1))
+			if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cmd.Wait(); err == nil {
+			break
+		} else if kills >= 3 {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+		args = []string{"resume", dir, "--progress", "none", "--engine-speed", "3"}
+		if kills == 2 {
+			args[len(args)-1] = "0"
+		}
+	}
+	checkDrawn(t, dir, 25)
+}
+
+// awaitDraws waits until a run's record has so many lines more of what has ended, or has ended itself.
+func awaitDraws(t *testing.T, dir string, done int) {
+	t.Helper()
+	for range 1200 {
+		text, _ := os.ReadFile(filepath.Join(dir, storage.DrawsName))
+		if bytes.Count(text, []byte(`{"done":`)) >= done || bytes.Contains(text, []byte(`{"end":`)) {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatal("the run draws nothing")
+}
+
+// checkDrawn holds the rows of a finished run against its record.
+func checkDrawn(t *testing.T, dir string, useful int64) {
+	t.Helper()
+	_, sum, err := readDrawRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := storage.OpenRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups sampler.Groups
+	seen, sides, flagged := map[string]bool{}, map[string]string{}, 0
+	heldOut, trained := map[string]bool{}, int64(0)
+	for r, err := range run.Rows() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := fmt.Sprintf("%s/%d/%d", r.TaskID, r.Round, r.SampleIndex)
+		if seen[k] {
+			t.Errorf("%s is there twice", k)
+		}
+		seen[k] = true
+		if was, ok := sides[r.TaskID]; ok && was != r.Split {
+			t.Errorf("task %s is of split %q and %q", r.TaskID, was, r.Split)
+		}
+		sides[r.TaskID] = r.Split
+		if r.Split == "held_out" {
+			heldOut[r.TaskID] = true
+			continue
+		}
+		trained++
+		groups.Add(r.GroupID, "d", int(r.GroupSize), r.Reward)
+		for _, f := range r.Flags {
+			if f == storage.FlagZeroVariance {
+				flagged++
+			}
+		}
+	}
+	if m, err := run.Manifest(); err != nil || m.Rows+m.FailureRows != int64(len(seen)) {
+		t.Errorf("%d rows are published of %d, %v", m.Rows+m.FailureRows, len(seen), err)
+	}
+	all := groups.Stats(1)["d"]
+	if !sum.Ended || trained != sum.Episodes || int64(len(seen))-trained != int64(2*len(heldOut)*sum.Evals) || len(heldOut) == 0 {
+		t.Errorf("%d rows, %d of them for training, %d tasks held out; the record says %+v", len(seen), trained, len(heldOut), sum)
+	}
+	if sum.Useful != useful || int64(all.Useful) != useful || int64(all.Groups) != sum.Groups || (sum.Equal > 0) != (flagged > 0) {
+		t.Errorf("%d useful of %d groups, %d rows flagged; the record says %+v, wanted %d", all.Useful, all.Groups, flagged, sum, useful)
+	}
+}
+
+// TestEvaluationsSendTheirOwnParameters: what is held out goes out with the temperature of evaluations, what is trained on with the schedule's.
+func TestEvaluationsSendTheirOwnParameters(t *testing.T) {
+	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
+		mock.Text("t="+string(r.Field("temperature"))).Send(r, w)
+	}})
+	file := write(t, "tasks.jsonl", `{"id":"a","prompt":"A","answer":"1"}
+{"id":"b","prompt":"B","answer":"1"}
+{"id":"c","prompt":"C","answer":"1","split":"val"}
+`)
+	s, dir := newShell(t), newRunDir(t)
+	s.do(codeOK, "run", file, "-o", dir, "--endpoint", server.URL(), "--held-out", "val,every=1,temperature=0.25", "--temperature-schedule", "linear:1:0.5:1", "--reward", "exact")
+	got := map[string]string{}
+	run, err := storage.OpenRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range run.Rows() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[fmt.Sprintf("%s/%d %s", r.TaskID, r.Round, r.Split)] = *r.Messages[len(r.Messages)-1].Content
+	}
+	want := map[string]string{"a/0 ": "t=1", "b/0 ": "t=0.5", "c/0 val": "t=0.25", "c/1 val": "t=0.25", "c/2 val": "t=0.25"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+}
+
+// TestACommandThatIsSilentEndsWithTheRun: ctrl-c ends a run that waits for the next task, and the program with it.
+func TestACommandThatIsSilentEndsWithTheRun(t *testing.T) {
+	s, dir := newShell(t), newRunDir(t)
+	pid := filepath.Join(t.TempDir(), "pid")
+	go func() { // ends with the loop: the file comes, or the test fails below
+		for range 1200 {
+			text, _ := os.ReadFile(filepath.Join(dir, storage.StreamName))
+			if len(text) > 0 {
+				time.Sleep(200 * time.Millisecond)
+				s.signals <- os.Interrupt
+				return
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+	}()
+	s.do(codeInt, "run", "-o", dir, "--reward", "none", "--progress", "none", "--tasks-command",
+		fmt.Sprintf(`echo $$ > %s; echo '{"id":"a","prompt":"A"}'; exec sleep 1000`, quoted(pid)))
+	text, err := os.ReadFile(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id int
+	fmt.Sscan(string(text), &id)
+	if err := syscall.Kill(id, 0); err == nil {
+		t.Errorf("process %d still runs", id)
+	}
+	if rows := rowsIn(t, dir); len(rows) != 1 {
+		t.Errorf("%d rows, want the one that was given", len(rows))
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"tranche/action/sandbox"
+	"tranche/reward"
+	"tranche/reward/codegrade"
+)
+
+// graderBoxes is the back end of graders that run code: made at the first need, apart from that of the tools, so that what graders do never
+// waits for an episode's sandbox.
+type graderBoxes struct {
+	mu   sync.Mutex
+	made sandbox.Executor // guarded by mu
+}
+
+func (b *graderBoxes) open(make func() (sandbox.Executor, error)) (sandbox.Executor, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.made != nil {
+		return b.made, nil
+	}
+	x, err := make()
+	if err == nil {
+		b.made = x
+	}
+	return x, err
+}
+
+// close ends every sandbox that a grader has. Nothing is graded any more.
+func (b *graderBoxes) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.made == nil {
+		return nil
+	}
+	return b.made.Close()
+}
+
+// openBoxes makes the run's back end. What it cannot hold is said once, whoever asks first.
+func (s *session) openBoxes() (sandbox.Executor, error) {
+	spec := s.set.Sandbox
+	x, err := openExecutor(spec.backend(), spec.Options)
+	if err != nil {
+		return nil, err
+	}
+	s.kit.told.Do(func() {
+		if spec.backend() == backendPlain {
+			s.a.notice("warning: sandbox: backend plain: what the model writes runs on this machine as you, without any isolation; its rows have tier none")
+			return
+		}
+		s.a.noteWeak(x.Capabilities())
+	})
+	return x, nil
+}
+
+// gradingSpec is a sandbox for graders: as the run's, but never with a network.
+func (s *session) gradingSpec() sandbox.Spec {
+	spec := s.set.Sandbox.spec()
+	spec.Rootfs, spec.RootfsDigest, spec.Net = s.kit.rootfs.Dir, s.kit.rootfs.Digest, false
+	return spec
+}
+
+func (s *session) openGradingBoxes() (sandbox.Executor, error) { return s.kit.boxes.open(s.openBoxes) }
+
+// codeKind is the grader of programs.
+func (s *session) codeKind() reward.Kind { return codegrade.Kind(s.openGradingBoxes, s.gradingSpec()) }
+
+// checkGradingSandbox tries a sandbox where a grader needs one: what this host cannot do is known before the first episode.
+func (s *session) checkGradingSandbox(ctx context.Context) error {
+	if !slices.ContainsFunc(s.set.Reward, func(r RewardSpec) bool { return r.Kind == codegrade.KindName }) {
+		return nil
+	}
+	g, err := codegrade.New(s.openGradingBoxes, s.gradingSpec(), codegrade.Options{})
+	if err == nil {
+		err = g.Check(ctx)
+	}
+	if err != nil {
+		return withCode(codeUsage, fmt.Errorf("reward: sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program))
+	}
+	return nil
+}

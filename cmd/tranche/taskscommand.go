@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"tranche/episode"
+	"tranche/internal/offspring"
+	"tranche/sampler/taskfile"
+	"tranche/storage"
+)
+
+// tasksCommand is a program whose output is the tasks. What it gives is kept in the run directory before it is drawn, so that a resumed run
+// plays the same tasks; then the program is started again and told how many rows are there. It need not heed that: rows that are there already
+// are passed over.
+type tasksCommand struct {
+	kept *os.File // tasks.jsonl
+	cmd  *exec.Cmd
+	out  *os.File // our end of its standard output
+	over chan error
+
+	halted atomic.Bool // it was ended because nothing more is to be drawn
+	once   sync.Once
+}
+
+// givenRows is the variable that tells the program how many rows it gave to earlier sessions.
+const givenRows = "TRANCHE_TASKS_GIVEN"
+
+// openTasksCommand starts a command line. The reader gives the rows that earlier sessions kept, then its own.
+func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string, stderr io.Writer) (*tasksCommand, *taskfile.Reader, error) {
+	kept, rows, err := openKept(filepath.Join(dir, storage.StreamName))
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &tasksCommand{kept: kept, over: make(chan error, 1)}
+	earlier, err := os.ReadFile(kept.Name())
+	if err == nil {
+		err = c.start(line, rows, stderr)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, kept.Close())
+	}
+	cfg.Paths = []string{"tasks command"}
+	reader, err := taskfile.Stream(ctx, cfg, io.MultiReader(bytes.NewReader(earlier), c), c.close)
+	if err != nil {
+		return nil, nil, errors.Join(err, c.close())
+	}
+	return c, reader, nil
+}
+
+// openKept opens the rows that are kept, without a torn last one.
+func openKept(path string) (f *os.File, rows int, err error) {
+	if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+		return nil, 0, err
+	}
+	text, err := io.ReadAll(f)
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if err == nil {
+		err = f.Truncate(int64(whole))
+	}
+	if err == nil {
+		_, err = f.Seek(int64(whole), io.SeekStart)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, bytes.Count(text[:whole], []byte("\n")), nil
+}
+
+// start runs the program. It is the head of a group that ends with us.
+func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	c.out = out
+	c.cmd = exec.Command("/bin/sh", "-c", line)
+	c.cmd.Stdout, c.cmd.Stderr = in, stderr
+	c.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", givenRows, rows))
+	offspring.Bind(c.cmd)
+	began := make(chan error)
+	go func() { // ends with the program, which close ends and awaits
+		defer offspring.Leash(c.cmd)()
+		err := c.cmd.Start()
+		in.Close()
+		began <- err
+		if err == nil {
+			c.over <- c.cmd.Wait()
+		}
+	}()
+	if err := <-began; err != nil {
+		return errors.Join(fmt.Errorf("start the tasks command: %w", err), out.Close())
+	}
+	return nil
+}
+
+// halt ends the program because nothing more is to be drawn: a read may be waiting for it.
+func (c *tasksCommand) halt() {
+	c.halted.Store(true)
+	offspring.End(c.cmd)
+}
+
+// Read gives what the program writes, kept first. The end of a program that failed, or was stopped with the run, is no end of the tasks.
+func (c *tasksCommand) Read(p []byte) (int, error) {
+	n, err := c.out.Read(p)
+	if n > 0 {
+		if _, werr := c.kept.Write(p[:n]); werr != nil {
+			return 0, fmt.Errorf("keep the tasks: %w", werr)
+		}
+	}
+	if err != io.EOF {
+		return n, err
+	}
+	if c.halted.Load() {
+		return n, errors.New("the run was stopped")
+	}
+	failed := <-c.over
+	c.over <- failed // for the next to ask
+	if failed != nil {
+		return n, fmt.Errorf("it failed: %w", failed)
+	}
+	return n, io.EOF
+}
+
+// close ends the program.
+func (c *tasksCommand) close() (err error) {
+	c.once.Do(func() {
+		offspring.End(c.cmd)
+		<-c.over
+		err = cmp.Or(c.out.Close(), c.kept.Sync(), c.kept.Close())
+	})
+	return err
+}
+
+// commandSource draws from a command: when its context ends, what waits for the command ends too.
+type commandSource struct {
+	order
+	mu      sync.Mutex // guards what is below
+	command *tasksCommand
+	halted  bool
+}
+
+// Next passes the draw on.
+func (c *commandSource) Next(ctx context.Context) (episode.Draw, error) {
+	defer context.AfterFunc(ctx, c.halt)()
+	return c.order.Next(ctx)
+}
+
+// Learn passes the outcome on to a source that learns.
+func (c *commandSource) Learn(o episode.Outcome) {
+	if l, ok := c.order.(episode.Learner); ok {
+		l.Learn(o)
+	}
+}
+
+func (c *commandSource) halt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.halted = true; c.command != nil {
+		c.command.halt()
+	}
+}
+
+// started takes the command that the order reads from now.
+func (c *commandSource) started(cmd *tasksCommand) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.command = cmd; c.halted {
+		cmd.halt()
+	}
+}

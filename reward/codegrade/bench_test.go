@@ -1,0 +1,137 @@
+//go:build linux && (amd64 || arm64)
+
+package codegrade
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"tranche/action/sandbox"
+	"tranche/action/sandbox/ns"
+	"tranche/episode"
+	"tranche/reward"
+)
+
+func TestMain(m *testing.M) {
+	ns.Init()
+	os.Exit(m.Run())
+}
+
+// backEnd opens one back end for a test; a machine that cannot have one skips it.
+func backEnd(t testing.TB) func() (sandbox.Executor, error) {
+	t.Helper()
+	x, err := ns.New(ns.Config{})
+	if err != nil {
+		t.Skipf("no sandbox can be opened on this machine: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() (sandbox.Executor, error) { return x, nil }
+}
+
+// small is a sandbox of modest size.
+func small() sandbox.Spec {
+	return sandbox.Spec{Limits: sandbox.Limits{Memory: 256 << 20, Pids: 16, Disk: 16 << 20, FileSize: 8 << 20}}
+}
+
+func newGrader(t testing.TB, o Options) *Grader {
+	t.Helper()
+	g, err := New(backEnd(t), small(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// task makes a task of a row's columns; truth is its ground truth, "" = none.
+func task(id string, columns map[string]any, truth string) *episode.Task {
+	extra, err := json.Marshal(columns)
+	if err != nil {
+		panic(err)
+	}
+	t := &episode.Task{ID: id, Extra: extra}
+	if truth != "" {
+		t.Answer = &truth
+	}
+	return t
+}
+
+// judge asks again where that may help, as the Scorer does.
+func (g *Grader) judge(t *episode.Task, answer string) (f reward.Finding, err error) {
+	for range 3 {
+		f, err = g.Grade(context.Background(), reward.Input{Task: t, Text: answer, Said: answer != ""})
+		var u *reward.Unjudged
+		if !errors.As(err, &u) || !u.Retry {
+			break
+		}
+	}
+	return f, err
+}
+
+// question is an answer to a task, and the score that it has to get.
+type question struct {
+	name   string
+	task   *episode.Task
+	answer string
+	want   float64
+	maybe  bool // a machine that is too busy may give no verdict
+}
+
+// settle judges all and tells what got another score.
+func (g *Grader) settle(t *testing.T, list []question, workers int) []reward.Finding {
+	t.Helper()
+	found := make([]reward.Finding, len(list))
+	next := make(chan int)
+	var missing atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := range next {
+				f, err := g.judge(list[i].task, list[i].answer)
+				if list[i].maybe && reason(err) == SandboxFailed {
+					t.Logf("%s: no verdict: %v", list[i].name, err)
+					missing.Add(1)
+				} else if err != nil {
+					t.Errorf("%s: no verdict: %v", list[i].name, err)
+				} else if f.Score != list[i].want {
+					t.Errorf("%s: score %v, want %v: %s", list[i].name, f.Score, list[i].want, f.Evidence)
+				}
+				found[i] = f
+			}
+		})
+	}
+	for i := range list {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	if n := int(missing.Load()); n > len(list)/4 {
+		t.Errorf("%d of %d got no verdict: that shows nothing", n, len(list))
+	}
+	return found
+}
+
+func score(f reward.Finding, part string) float64 {
+	for _, p := range f.Parts {
+		if p.Name == part && p.Score != nil {
+			return *p.Score
+		}
+	}
+	return -1
+}
+
+func reason(err error) string {
+	var u *reward.Unjudged
+	if errors.As(err, &u) {
+		return u.Reason
+	}
+	return ""
+}

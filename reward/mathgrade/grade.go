@@ -1,0 +1,284 @@
+package mathgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"tranche/episode"
+	"tranche/reward"
+)
+
+// Name is the kind of the grader.
+const Name = "math"
+
+// Kinds are both kinds of this package.
+func Kinds() []reward.Kind { return []reward.Kind{Kind(), ExternalKind()} }
+
+// Kind offers the grader.
+func Kind() reward.Kind {
+	return reward.Kind{Name: Name, Make: func(s reward.Spec) (reward.Grader, error) {
+		var opt Options
+		if err := reward.ReadOptions(s, &opt); err != nil {
+			return nil, err
+		}
+		return New(opt)
+	}}
+}
+
+// Grader judges final answers against a ground truth as mathematics.
+type Grader struct{ opt Options }
+
+// New makes a grader.
+func New(opt Options) (*Grader, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	return &Grader{opt.withDefaults()}, nil
+}
+
+// ID is the kind and its version.
+func (*Grader) ID() string { return Name + "/1" }
+
+// ambiguous begins the evidence, and names the part, of an answer that gives several answers.
+const ambiguous = "ambiguous"
+
+// Grade judges. A truth that is no mathematics is compared as words; one that cannot be worked out within the limits has no verdict.
+func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, error) {
+	truth, err := g.truth(in.Task)
+	if err != nil {
+		return reward.Finding{}, err
+	}
+	if strings.TrimSpace(in.Text) == "" {
+		return reward.Finding{Evidence: "no final text"}, nil
+	}
+	text := in.Text
+	if g.opt.Comma == "decimal" {
+		text, truth = pointed(text), pointed(truth)
+	}
+	f := find(text, g.opt.Extract, g.opt.Markers)
+	if f.text == "" {
+		return reward.Finding{Evidence: "no answer found"}, nil
+	}
+	j := judgement{ctx: ctx, opt: g.opt, truth: truth, question: question(in)}
+	if len(f.boxes) > 0 && g.opt.Boxes == "agree" {
+		return j.boxes(f)
+	}
+	return j.one(f)
+}
+
+// truth is the task's ground truth, taken from where it stands when it is a worked solution.
+func (g *Grader) truth(t *episode.Task) (string, error) {
+	if t.Answer == nil || strings.TrimSpace(*t.Answer) == "" {
+		return "", &reward.Unjudged{Reason: reward.MissingTruth}
+	}
+	s := strings.TrimSpace(*t.Answer)
+	if f := boxed(s); len(f.boxes) > 0 {
+		s = strings.Join(f.boxes, ", ") // the parts of one answer
+	} else if f.text != "" {
+		s = f.text
+	} else if f := marked(s, g.opt.Markers); f.text != "" {
+		s = f.text
+	}
+	if len(s) > maxAnswer {
+		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: fmt.Sprintf("%d bytes, expected %d at most", len(s), maxAnswer)}
+	}
+	return s, nil
+}
+
+// question is the last thing that the user said in the prompt.
+func question(in reward.Input) string {
+	for _, m := range slices.Backward(in.Messages[:min(in.NumPrompt, len(in.Messages))]) {
+		if m.Role == episode.RoleUser && m.Content != nil {
+			return *m.Content
+		}
+	}
+	return ""
+}
+
+// judgement is the work on one answer.
+type judgement struct {
+	ctx      context.Context
+	opt      Options
+	truth    string
+	question string
+}
+
+func (j judgement) one(f found) (reward.Finding, error) {
+	right, why, err := j.match(f.text)
+	if err != nil {
+		return reward.Finding{}, err
+	}
+	out := reward.Finding{Evidence: fmt.Sprintf("%q %s, want %q%s", short(f.text), f.where, short(j.truth), why)}
+	if right {
+		out.Score = 1
+	}
+	return out, nil
+}
+
+// boxes judges a text with several boxes: the parts of one answer, the same answer several times, or several answers.
+func (j judgement) boxes(f found) (reward.Finding, error) {
+	all := f.boxes
+	if r := read(j.truth, true, false); r.err == nil && (r.root.op == opList || r.root.op == opSet || r.root.op == opTuple) && len(r.root.kids) == len(all) {
+		if right, _, err := j.match(strings.Join(all, ", ")); right || err != nil {
+			return reward.Finding{Score: 1, Evidence: fmt.Sprintf("%d boxes, want %q", len(all), short(j.truth))}, err
+		}
+	}
+	last := judgement{ctx: j.ctx, opt: j.opt, truth: f.text}
+	last.opt.Simplify, last.opt.Echo = "any", "allow"
+	for _, b := range all {
+		same, _, err := last.match(b)
+		if err != nil {
+			return reward.Finding{}, err
+		}
+		if !same {
+			one := 1.0
+			evidence := fmt.Sprintf("%s: %q and %q in boxes, want %q", ambiguous, short(b), short(f.text), short(j.truth))
+			return reward.Finding{Evidence: evidence, Parts: []reward.Part{{Name: ambiguous, Score: &one, Evidence: evidence}}}, nil
+		}
+	}
+	return j.one(f)
+}
+
+// match compares an answer with the truth. why says more than that they differ. An error is no verdict.
+func (j judgement) match(answer string) (right bool, why string, err error) {
+	if len(answer) > maxAnswer {
+		return false, ": " + errLong.Error(), nil
+	}
+	if letter := choice(j.truth); letter != "" && chosen(answer, letter) {
+		return true, "", nil
+	}
+	truth := read(j.truth, true, false)
+	if truth.err != nil || worded(j.truth) {
+		same := squeezed(answer) == squeezed(j.truth) || prose(j.truth) && prose(answer) && words(answer) == words(j.truth)
+		return same, " (compared as text)", nil
+	}
+	c := newAnswers(j.ctx, j.opt)
+	got, right := c.readings(truth, j.truth, answer)
+	switch {
+	case c.err != nil:
+		return false, "", c.err
+	case right && j.echoes(got, answer):
+		return false, ": it stands in the task as it is", nil
+	case !right && c.work.ended != nil:
+		return false, ": too much work to compare", j.heavy(truth.root)
+	case !right && got.err != nil:
+		return false, ": " + got.err.Error(), nil
+	}
+	return right, "", nil
+}
+
+func newAnswers(ctx context.Context, opt Options) *answers {
+	return &answers{comparer: newComparer(&budget{ctx: ctx, left: maxWork}, opt)}
+}
+
+// readings tries the ways in which an answer can be read. got is the one that was right, or the first.
+func (c *answers) readings(truth reading, truthText, answer string) (got reading, right bool) {
+	got = read(answer, true, false)
+	if got.err == nil && c.same(truth.root, got.root) {
+		return got, true
+	}
+	if truth.grouped || got.grouped { // 1,234 may be two numbers
+		t, a := read(truthText, false, false), read(answer, false, false)
+		if t.err == nil && a.err == nil && c.same(t.root, a.root) {
+			return a, true
+		}
+	}
+	want := truth.root
+	if t := read(truthText, true, true); t.err == nil && t.root.op == opUnit {
+		if _, known := unitScale(t.root.name); known { // 5 m
+			want = t.root
+		}
+	}
+	if len(want.symbols()) > 0 {
+		return got, false
+	}
+	if loose := read(answer, true, true); loose.err == nil && c.same(want, loose.root) {
+		return loose, true
+	}
+	if got.err != nil && truth.root.isExpr() {
+		if n, ok := leading(answer); ok && c.same(truth.root, n) {
+			return reading{text: answer, root: n}, true
+		}
+	}
+	return got, false
+}
+
+// leading is the number that begins an answer in words: 18 dollars, because …. A number behind which a word such as "or" stands is none.
+func leading(answer string) (*node, bool) {
+	v, start, end, ok := reward.FirstNumber(answer)
+	if !ok || strings.Trim(answer[:start], " $*`") != "" {
+		return nil, false
+	}
+	rest := strings.TrimLeft(answer[end:], " *$`%")
+	for w := range strings.FieldsSeq(words(rest)) {
+		switch w {
+		case "or", "to", "not", "maybe", "perhaps", "possibly", "either", "alternatively":
+			return nil, false
+		}
+	}
+	word := strings.ToLower(rest)
+	for i := range len(rest) {
+		if !isLetter(rest[i]) {
+			word = strings.ToLower(rest[:i])
+			break
+		}
+	}
+	switch word {
+	case "and", "through", "plus", "minus", "times", "x", "e", "over", "divided", "out", "of", "half", "million", "billion", "thousand", "hundred",
+		"dozen", "trillion":
+		return nil, false
+	case "":
+		return number(v), rest == "" || strings.ContainsAny(rest[:1], ".,;:(")
+	}
+	return number(v), true
+}
+
+// echoes reports whether an answer that leaves work to do is taken from the task. A value that is worked out may well stand there.
+func (j judgement) echoes(got reading, answer string) bool {
+	if j.opt.Echo != "refuse" || got.root == nil || finished(got.root) {
+		return false
+	}
+	s := squeezed(answer)
+	return len(s) >= 3 && s != squeezed(j.truth) && strings.Contains(squeezed(j.question), s)
+}
+
+// finished reports whether an answer is values alone: numbers, letters, and bunches of such.
+func finished(n *node) bool {
+	switch {
+	case n.plain(), n.op == opSym, n.op == opConst:
+		return true
+	case n.op == opRel:
+		_, named := assigned(n)
+		return named && finished(n.kids[len(n.kids)-1])
+	case n.isExpr():
+		return false
+	}
+	return !slices.ContainsFunc(n.kids, func(k *node) bool { return !finished(k) })
+}
+
+// heavy is the error of a truth that is itself too much work; nil when it was the answer that is.
+func (j judgement) heavy(truth *node) error {
+	c := newAnswers(j.ctx, j.opt)
+	c.same(truth, branch(opAdd, truth, number(new(big.Rat)))) // the same value in another form
+	if errors.Is(c.work.ended, errWork) {
+		return &reward.Unjudged{Reason: reward.BadTruth, Detail: "it is too much work to be compared with"}
+	}
+	return c.err
+}
+
+// short cuts a text for evidence.
+func short(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) <= 60 {
+		return s
+	}
+	end := 57
+	for end > 0 && s[end]&0xC0 == 0x80 {
+		end--
+	}
+	return s[:end] + "…"
+}

@@ -1,0 +1,216 @@
+package sampler
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"tranche/episode"
+)
+
+// TestPassAtK holds both estimates against counting every choice of k samples.
+func TestPassAtK(t *testing.T) {
+	for n := 1; n <= 8; n++ {
+		for c := 0; c <= n; c++ {
+			for k := 1; k <= n; k++ {
+				anyPass, allPass, all := 0, 0, 0
+				for choice := range 1 << n {
+					size, passed := 0, 0
+					for i := range n {
+						if choice>>i&1 == 1 {
+							size++
+							if i < c {
+								passed++
+							}
+						}
+					}
+					if size == k {
+						all++
+						if passed > 0 {
+							anyPass++
+						}
+						if passed == k {
+							allPass++
+						}
+					}
+				}
+				if got, want := PassAtK(n, c, k), float64(anyPass)/float64(all); math.Abs(got-want) > 1e-9 {
+					t.Errorf("pass@%d of %d in %d: %v, want %v", k, c, n, got, want)
+				}
+				if got, want := PassAllK(n, c, k), float64(allPass)/float64(all); math.Abs(got-want) > 1e-9 {
+					t.Errorf("pass^%d of %d in %d: %v, want %v", k, c, n, got, want)
+				}
+			}
+		}
+	}
+	if v := PassAtK(2000, 3, 1000); !(v > 0.87 && v < 0.88) { // 1 - 1/8, nearly; a product of factorials would overflow
+		t.Errorf("pass@1000 of 3 in 2000: %v", v)
+	}
+	if !math.IsNaN(PassAtK(3, 1, 4)) || !math.IsNaN(PassAllK(3, 1, 4)) {
+		t.Error("k over n gave a number")
+	}
+}
+
+// TestGroupStatisticsOfRealTrials: 50 tasks of the airline domain in 4 trials each, as the data's own note counts them.
+func TestGroupStatisticsOfRealTrials(t *testing.T) {
+	dir := os.Getenv("TRANCHE_DATA")
+	f, err := os.Open(filepath.Join(dir, "trajectories-taubench", "gpt-4o-airline.jsonl.gz"))
+	if dir == "" || err != nil {
+		t.Skipf("no real data (TRANCHE_DATA): %v", err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g Groups
+	passed := map[int]int{} // tasks by how many of their trials passed
+	byTask := map[int]int{}
+	for d := json.NewDecoder(z); d.More(); {
+		var run struct {
+			Task   int `json:"task_id"`
+			Reward float64
+		}
+		if err := d.Decode(&run); err != nil {
+			t.Fatal(err)
+		}
+		g.Add(fmt.Sprint(run.Task), "airline", 4, &run.Reward)
+		byTask[run.Task] += int(run.Reward)
+	}
+	for _, c := range byTask {
+		passed[c]++
+	}
+	note := map[int]int{0: 14, 1: 12, 2: 10, 3: 4, 4: 10} // "groups of 4: 14 tasks 0/4, 12 1/4, 10 2/4, 4 3/4, 10 4/4"
+	for c, n := range note {
+		if passed[c] != n {
+			t.Errorf("%d tasks passed %d of 4 trials, the note says %d", passed[c], c, n)
+		}
+	}
+	s := g.Stats(1)["airline"]
+	if s.Groups != 50 || s.Samples != 200 || s.Useful != 26 || math.Abs(s.Mean-0.42) > 1e-9 { // "26 of 50 tasks carry a signal …; mean reward 0.42"
+		t.Errorf("%+v, the note says 50 tasks, 26 with a signal, mean 0.42", s)
+	}
+	// pass^k and pass@k from the note's counts.
+	for i, want := range []struct{ any, all float64 }{
+		{0.42, 0.42},
+		{(12*0.5 + 10*5./6 + 14) / 50, (10*1./6 + 4*0.5 + 10) / 50},
+		{(12*0.75 + 24) / 50, (4*0.25 + 10) / 50},
+		{36. / 50, 10. / 50},
+	} {
+		if p := s.Pass[i]; p.K != i+1 || p.Groups != 50 || math.Abs(p.Any-want.any) > 1e-9 || math.Abs(p.All-want.all) > 1e-9 {
+			t.Errorf("%+v, want pass@%d %v, pass^%d %v", p, i+1, want.any, i+1, want.all)
+		}
+	}
+	if !(s.Low > 0.30 && s.Low < 0.35 && s.High > 0.50 && s.High < 0.55) { // 1.96 standard errors of 50 group means are 0.105
+		t.Errorf("the interval is %v to %v", s.Low, s.High)
+	}
+}
+
+// TestGroupsDoNotMindTheOrder: rewards in any order give the same statistics, and what has no verdict says nothing.
+func TestGroupsDoNotMindTheOrder(t *testing.T) {
+	type sample struct {
+		group, domain string
+		reward        *float64
+	}
+	var all []sample
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 200 {
+		for range 4 {
+			s := sample{group: fmt.Sprint(i), domain: []string{"a", "b"}[i%2], reward: episode.Ptr(float64(rng.IntN(3)) / 2)}
+			if rng.IntN(5) == 0 {
+				s.reward = nil
+			}
+			all = append(all, s)
+		}
+	}
+	stats := func() string {
+		var g Groups
+		for _, s := range all {
+			g.Add(s.group, s.domain, 4, s.reward)
+		}
+		return fmt.Sprintf("%+v", g.Stats(3))
+	}
+	want := stats()
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if got := stats(); got != want {
+		t.Errorf("another order gave\n%s\nwant\n%s", got, want)
+	}
+	var none Groups
+	none.Add("g", "d", 2, nil)
+	none.Add("g", "d", 2, nil)
+	if none.Stats(1) != nil {
+		t.Error("groups without a verdict have statistics")
+	}
+}
+
+// TestIntervalsCover: of many made datasets, about 95 % of the intervals hold the true mean.
+func TestIntervalsCover(t *testing.T) {
+	oneGoroutine(t)
+	rng := rand.New(rand.NewPCG(7, 7))
+	const sets, truth = 200, 0.4
+	held := 0
+	for range sets {
+		var g Groups
+		for i := range 80 {
+			p := rng.Float64() * 2 * truth // of this group's task
+			for range 4 {
+				r := 0.0
+				if rng.Float64() < p {
+					r = 1
+				}
+				g.Add(fmt.Sprint(i), "d", 4, &r)
+			}
+		}
+		if s := g.Stats(rng.Uint64())["d"]; s.Low <= truth && truth <= s.High {
+			held++
+		}
+	}
+	if share := float64(held) / sets; share < 0.90 || share > 0.99 {
+		t.Errorf("%.3f of the intervals hold the mean, want about 0.95", share)
+	}
+}
+
+// TestDropsAreFlagged: a set that gets worse by much is flagged, one that wobbles is not.
+func TestDropsAreFlagged(t *testing.T) {
+	play := func(rates ...float64) []Evaluation {
+		var v Evaluations
+		rng := rand.New(rand.NewPCG(3, 9))
+		for round, rate := range rates {
+			for task := range 60 {
+				for range 4 {
+					r := 0.0
+					if rng.Float64() < rate {
+						r = 1
+					}
+					v.Add(round, fmt.Sprint(task), &r)
+				}
+			}
+		}
+		return v.List(1)
+	}
+	flags := func(list []Evaluation) (out []bool) {
+		for _, e := range list {
+			out = append(out, e.Dropped)
+		}
+		return out
+	}
+	if got := play(0.4, 0.6, 0.6, 0.3); fmt.Sprint(flags(got)) != "[false false false true]" || got[3].Change.High > -0.15 {
+		t.Errorf("0.4, 0.6, 0.6, 0.3: %v, last %+v", flags(got), got[3].Change)
+	}
+	if got := play(0.5, 0.5, 0.5); fmt.Sprint(flags(got)) != "[false false false]" {
+		t.Errorf("0.5, 0.5, 0.5: %v", flags(got))
+	}
+	var few Evaluations
+	for task := range leastTasks - 1 {
+		few.Add(0, fmt.Sprint(task), episode.Ptr(1.0))
+		few.Add(1, fmt.Sprint(task), episode.Ptr(0.0))
+	}
+	if few.List(1)[1].Dropped {
+		t.Error("so few tasks say nothing")
+	}
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# math-verify, which the tests of reward/mathgrade compare the grader of our own with.
+#
+#   scripts/mathverify.sh install       about a minute and 100 MB the first time, nothing afterwards; prints its python
+#
+# TRANCHE_ENGINES: where it is kept. The versions are pinned in scripts/mathverify/requirements.txt; changed pins are
+# installed by the next call.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+own_folder mathverify
+pins=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/mathverify/requirements.txt
+
+installed() { cmp -s "$pins" "$home/ready"; }
+
+install() {
+  installed && return
+  lock_install
+  installed && return # the install we waited for
+  make_venv "$home"
+  "$home/bin/pip" install -q --disable-pip-version-check --no-deps -r "$pins" >&2
+  "$home/bin/python" -c 'import math_verify' || die "math-verify is installed but cannot be imported, see above"
+  cp "$pins" "$home/ready"
+}
+
+case ${1:-} in
+install)
+  install
+  echo "$home/bin/python"
+  ;;
+*)
+  echo "usage: $me install" >&2
+  exit 2
+  ;;
+esac
