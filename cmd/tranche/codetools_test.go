@@ -151,7 +151,7 @@ func TestRootfsIsAbsolute(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := SandboxSpec{Rootfs: "images/py"}
-	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Rootfs: new("images/py")}).read()
+	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Rootfs: new("images/py"), Backend: backendNS}).read()
 	if err != nil {
 		t.Fatal(err)
 	}

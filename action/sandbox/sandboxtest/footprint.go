@@ -26,7 +26,7 @@ const markVariable = "SANDBOXTEST_MARK"
 type footprint struct {
 	processes   map[int]process // all that descend from us, carry the mark or run as one of our sandboxes' users
 	mounts      map[string]bool // lines of our mountinfo
-	cgroups     map[string]bool // folders of all hierarchies, without those that are another live process's
+	cgroups     map[string]bool // folders of all hierarchies, without those that are others'
 	descriptors map[string]int  // how many of a kind: socket, pipe, file, ...
 	files       map[string]bool // in the folder for temporary files
 	goroutines  int
@@ -56,7 +56,7 @@ func look(mark string) (footprint, error) {
 	var errs [4]error
 	f.processes, errs[0] = ours(mark)
 	f.mounts, errs[1] = mounts()
-	f.cgroups = cgroups()
+	f.cgroups = cgroups(f.processes)
 	f.descriptors, errs[2] = descriptors()
 	f.files, errs[3] = tempFiles()
 	f.goroutines = runtime.NumGoroutine()
@@ -307,12 +307,13 @@ func mounts() (map[string]bool, error) {
 	return set, nil
 }
 
-// cgroups lists the folders of every hierarchy. One that names another live process belongs to that: other tests run beside.
-func cgroups() map[string]bool {
+// cgroups lists the folders of every hierarchy, without those of programs that run beside: a folder that does not name us belongs to the live
+// process that it names, or to the processes in it, where none of them is ours.
+func cgroups(mine map[int]process) map[string]bool {
 	set := map[string]bool{}
 	for _, root := range cgroupRoots() {
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && !namesAnother(path) { // gone meanwhile: not there
+			if err == nil && d.IsDir() && !belongsToOthers(path, mine) { // gone meanwhile: not there
 				set[path] = true
 			}
 			return nil
@@ -339,12 +340,27 @@ func cgroupRoots() []string {
 
 var digits = regexp.MustCompile(`\b[0-9]+\b`)
 
-func namesAnother(path string) bool {
+func belongsToOthers(path string, mine map[int]process) bool {
 	numbers := digits.FindAllString(path, -1)
 	if slices.Contains(numbers, strconv.Itoa(os.Getpid())) {
 		return false
 	}
-	return slices.ContainsFunc(numbers, func(n string) bool { return exists("/proc/" + n) })
+	return slices.ContainsFunc(numbers, func(n string) bool { return exists("/proc/" + n) }) || holdsOthers(path, mine)
+}
+
+// holdsOthers says that there are processes in a group, and none of them is ours.
+func holdsOthers(group string, mine map[int]process) bool {
+	text, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	if err != nil || len(text) == 0 {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		if _, ours := mine[pid]; ours || err != nil || pid == os.Getpid() || pid == 0 { // 0: one that this namespace does not see
+			return false
+		}
+	}
+	return true
 }
 
 func exists(path string) bool {
