@@ -466,11 +466,17 @@ func Bench(b *testing.B, open func() (sandbox.Sandbox, error)) {
 		b.Fatal(err)
 	}
 	defer box.Close()
-	ctx := context.Background()
 	b.Run("python call", func(b *testing.B) { benchSession(b, box, session.Python, "print(1)") })
 	b.Run("bash call", func(b *testing.B) { benchSession(b, box, session.Bash, "echo 1") })
+	benchStarts(b, box, "json")
+	b.Run("more modules", func(b *testing.B) { benchStarts(b, box, "json", "re", "decimal", "asyncio") })
+}
+
+// benchStarts holds programs that are forked off a zygote with modules against those that import them.
+func benchStarts(b *testing.B, box sandbox.Sandbox, modules ...string) {
+	ctx := context.Background()
 	b.Run("zygote run", func(b *testing.B) {
-		z := session.NewZygote(box, session.Options{Modules: []string{"json"}})
+		z := session.NewZygote(box, session.Options{Modules: modules})
 		defer z.Close()
 		for range b.N {
 			if r, err := z.Run(ctx, "print(1)", nil, session.Limits{}); err != nil || string(r.Stdout.Head) != "1\n" {
@@ -480,7 +486,7 @@ func Bench(b *testing.B, open func() (sandbox.Sandbox, error)) {
 	})
 	b.Run("python start", func(b *testing.B) {
 		for range b.N {
-			p, err := box.Start(ctx, sandbox.Cmd{Args: []string{"python3", "-c", "import json; print(1)"}})
+			p, err := box.Start(ctx, sandbox.Cmd{Args: []string{"python3", "-c", "import " + strings.Join(modules, ", ") + "; print(1)"}})
 			if err != nil {
 				b.Fatal(err)
 			}
