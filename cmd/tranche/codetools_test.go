@@ -141,7 +141,7 @@ func TestRootfsIsAbsolute(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := SandboxSpec{Rootfs: "images/py"}
-	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Rootfs: "images/py"}).read()
+	spec, _, err := (&sandboxRunCmd{Command: []string{"true"}, Backend: backendNS, Rootfs: "images/py"}).read()
 	if err != nil {
 		t.Fatal(err)
 	}
