@@ -201,6 +201,10 @@ func (d *draws) load(s *session) error {
 		return withCode(codeDisk, err)
 	}
 	for o, err := range run.Outcomes() {
+		var damage *storage.JournalDamage
+		if errors.As(err, &damage) && !damage.Parts {
+			break // the writer has told of it, and the rows that are lost are played again
+		}
 		if err != nil {
 			return withCode(codeDisk, err)
 		}
