@@ -19,6 +19,8 @@ type Config struct {
 	Graders []Spec `yaml:"graders"`
 	// Workers is how many gradings go on at once, over all episodes. Default: one a core.
 	Workers int `yaml:"workers"`
+	// Waiters is how many gradings of kinds that only wait (Kind.Waits) go on at once, beside the Workers. Default 256.
+	Waiters int `yaml:"waiters"`
 	// Queue is how many gradings may wait for a worker before an episode waits outside the queue. Default 16 x Workers.
 	Queue int `yaml:"queue"`
 	// Timeout is how long one grading may take once it has started. One that goes on longer gives no verdict and is
@@ -157,6 +159,9 @@ func (c Config) validate(kinds map[string][]string) error {
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers: %d, expected 1 or more, or 0 for the default", c.Workers))
 	}
+	if c.Waiters < 0 {
+		errs = append(errs, fmt.Errorf("waiters: %d, expected 1 or more, or 0 for the default", c.Waiters))
+	}
 	if c.Queue < 0 {
 		errs = append(errs, fmt.Errorf("queue: %d, expected 1 or more, or 0 for the default", c.Queue))
 	}
@@ -233,6 +238,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Workers == 0 {
 		c.Workers = runtime.NumCPU()
+	}
+	if c.Waiters == 0 {
+		c.Waiters = 256
 	}
 	if c.Queue == 0 {
 		c.Queue = 16 * c.Workers

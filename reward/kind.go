@@ -21,6 +21,8 @@ type Kind struct {
 	// Make makes the grader of one spec. It is called when settings are checked and again when a run begins, so it does nothing that costs, and what it opens
 	// a Close method of the grader must give back; the Scorer calls that. Its error names the option that is wrong.
 	Make func(s Spec) (Grader, error)
+	// Waits says that its graders wait for others (a model, a service) and use no core here: many more of them go on at once.
+	Waits bool
 	// MakeGroup stands in the place of Make for a grader that judges all samples of a group at once.
 	MakeGroup func(s Spec) (GroupGrader, error)
 }
@@ -178,12 +180,24 @@ func typeWord(t reflect.Type) string {
 
 func dashed(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
+// Decided is a Grader whose options do not say all that decides its verdicts, or more: a file counts by what is in it, not by where it lies.
+type Decided interface {
+	// Decides stands in the place of the options in the digest of the grader's settings.
+	Decides() string
+}
+
+// Timed is a Grader with a time of its own for one grading in the place of Config.Timeout; 0 = that one.
+type Timed interface{ Timeout() time.Duration }
+
 // digest identifies all that decides what a grader says: its id and its options, whatever their order and spelling. Name and weight
 // are no part of it; they stand beside it in every row.
-func (s Spec) digest(id string) string {
+func (s Spec) digest(id string, of any) string {
 	with, err := canonical(s.With)
 	if err != nil {
 		with = string(s.With)
+	}
+	if d, ok := of.(Decided); ok {
+		with = d.Decides()
 	}
 	text, err := json.Marshal(struct {
 		ID, From, Marker, Pattern string

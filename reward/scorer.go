@@ -22,6 +22,7 @@ type Scorer struct {
 	desks      []*desk // one for each of cfg.Graders
 	thresholds map[string]float64
 	pool       *workpool.Pool
+	waiting    *workpool.Pool  // of the kinds that only wait
 	base       context.Context // ends at Close
 	stop       context.CancelFunc
 }
@@ -35,6 +36,7 @@ type desk struct {
 	group  GroupGrader   // nil where it judges episodes
 	config string        // digest
 	limit  time.Duration // of one grading
+	waits  bool          // Kind.Waits
 	strays strays
 }
 
@@ -56,9 +58,12 @@ func New(cfg Config, kinds ...Kind) (*Scorer, error) {
 			d.Spec = d.filled()
 			d.grader = build(d.Spec)
 		}
-		d.config = d.digest(d.id())
+		d.config = d.digest(d.id(), d.judge())
+		if t, ok := d.judge().(Timed); ok && t.Timeout() > 0 {
+			d.limit = t.Timeout()
+		}
 	}
-	s.pool = workpool.New(s.cfg.Workers, s.cfg.Queue)
+	s.pool, s.waiting = workpool.New(s.cfg.Workers, s.cfg.Queue), workpool.New(s.cfg.Waiters, 16*s.cfg.Waiters)
 	s.base, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -129,6 +134,7 @@ func (s *Scorer) verdict(rs []episode.Reward) episode.Verdict {
 func noVerdict(reason string) string { return episode.NoVerdict + ": " + reason }
 
 func (d *desk) make(k Kind) (err error) {
+	d.waits = k.Waits
 	if k.MakeGroup != nil {
 		d.group, err = k.makeGroup(d.Spec)
 		return err
@@ -137,20 +143,28 @@ func (d *desk) make(k Kind) (err error) {
 	return err
 }
 
-func (d *desk) id() string {
+// judge is the grader, of whichever sort.
+func (d *desk) judge() interface{ ID() string } {
 	if d.group != nil {
-		return d.group.ID()
+		return d.group
 	}
-	return d.grader.ID()
+	return d.grader
 }
+
+func (d *desk) id() string { return d.judge().ID() }
 
 // closer is nil for a grader that has nothing to close.
 func (d *desk) closer() io.Closer {
-	if c, ok := d.group.(io.Closer); ok {
-		return c
-	}
-	c, _ := d.grader.(io.Closer)
+	c, _ := d.judge().(io.Closer)
 	return c
+}
+
+// poolOf is where a desk's gradings go on.
+func (s *Scorer) poolOf(d *desk) *workpool.Pool {
+	if d.waits {
+		return s.waiting
+	}
+	return s.pool
 }
 
 // grade asks every grader, all at once, and asks those again that say it may help. What waits in between holds no worker.
@@ -244,7 +258,7 @@ type Stats struct {
 
 // Stats returns the present load.
 func (s *Scorer) Stats() Stats {
-	return Stats{Workers: s.cfg.Workers, Running: s.pool.Running(), Abandoned: s.pool.Abandoned()}
+	return Stats{Workers: s.cfg.Workers, Running: s.pool.Running() + s.waiting.Running(), Abandoned: s.pool.Abandoned() + s.waiting.Abandoned()}
 }
 
 // Trouble tells of a grader that did not stop when it was told to.
@@ -271,7 +285,7 @@ func (s *Scorer) Troubles() (list []Trouble) {
 func (s *Scorer) Close() error {
 	s.stop()
 	var err error
-	if n := s.pool.Close(); n > 0 {
+	if n := s.pool.Close() + s.waiting.Close(); n > 0 {
 		err = fmt.Errorf("closing the scorer: %d abandoned gradings have not returned (each got %s to stop)", n, workpool.Grace)
 	}
 	return errors.Join(err, s.closeGraders())

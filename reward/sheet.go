@@ -58,7 +58,7 @@ func (sh *sheet) start(ctx context.Context, s *Scorer) {
 		}
 	}
 	sh.state, sh.tries = state, sh.tries+1
-	sh.job = workpool.Start(ctx, s.pool, s.cfg.Timeout, ended, sh.work)
+	sh.job = workpool.Start(ctx, s.poolOf(d), d.limit, ended, sh.work)
 }
 
 func (sh *sheet) wait() {

@@ -392,7 +392,7 @@ func TestKindsAreMadeAndClosed(t *testing.T) {
 func TestConfigDigest(t *testing.T) {
 	of := func(s Spec) string {
 		s = s.withDefaults()
-		return s.digest("code/1")
+		return s.digest("code/1", nil)
 	}
 	base := of(Spec{Kind: "code", With: json.RawMessage(`{"a": 1, "b": [1, 2]}`)})
 	w := 3.0
