@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"reward/codegrade":                   {"episode", "reward", "action/sandbox"},
 	"reward/textgrade":                   {"episode", "reward", "internal/jsonschema"},
 	"reward/judge":                       {"episode", "reward"},
-	"reward/usergrade":                   {"episode", "reward", "action/sandbox"},
+	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/offspring"},
 	"storage":                            {"episode"},
 	"monitor":                            {"episode"},
 	"bench":                              {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
@@ -165,7 +165,8 @@ func testMayImport(pkg, target string) bool {
 	return target == "internal/mock" || pkg == "inference" && target == "inference/enginesim" ||
 		pkg == "sampler/taskfile" && target == "storage" || pkg == "action/sandbox/sandboxtest" && strings.HasPrefix(target, "action/sandbox/") ||
 		pkg == "action/codetools" && target == "action/sandbox/plain" ||
-		pkg == "reward/codegrade" && target == "action/sandbox/ns"
+		(pkg == "reward/codegrade" || pkg == "reward/usergrade") && target == "action/sandbox/ns" ||
+		pkg == "reward/usergrade" && target == "action/sandbox/plain"
 }
 
 func ownerFault(u use) string {
