@@ -218,6 +218,7 @@ func absolute(s Settings) Settings {
 	for i := range s.Endpoint {
 		s.Endpoint[i].CAFile = absolutePath(s.Endpoint[i].CAFile)
 	}
+	s.Reward = s.Reward.from(absolutePath("."))
 	s.CommandTool, s.MCPServer = slices.Clone(s.CommandTool), slices.Clone(s.MCPServer)
 	for i := range s.CommandTool {
 		s.CommandTool[i].Dir = absolutePath(s.CommandTool[i].Dir)

@@ -151,6 +151,7 @@ func identifyRewards(s *Settings, id map[string]string) {
 	if s.RewardTotal == reward.WeightedSum {
 		delete(id, "reward-total")
 	}
+	identifyGraders(s, id)
 }
 
 // scorerNotes names the graders that did not stop when they were told to.
@@ -167,7 +168,7 @@ func (s *session) scorerNotes() (notes []string) {
 
 // graderKinds are the kinds of graders beside the built-in ones. Each package of graders is entered here.
 func (s *session) graderKinds() []reward.Kind {
-	return slices.Concat(mathgrade.Kinds(), textgrade.Kinds(), []reward.Kind{s.codeKind()}, s.a.graders)
+	return slices.Concat(mathgrade.Kinds(), textgrade.Kinds(), []reward.Kind{s.codeKind(), s.judgeKind()}, s.userKinds(), s.a.graders)
 }
 
 // wantsAnswers reports whether a grader compares with the tasks' ground truth for certain: of those that are not built in some do, and say

@@ -90,6 +90,9 @@ func (s *session) start(ctx context.Context) error {
 	}
 	defer s.fleet.close()
 	s.identify()
+	if err := s.tryJudges(ctx); err != nil {
+		return err
+	}
 	if err := s.openStorage(); err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ type session struct {
 	draws  draws
 	fleet  *fleet
 	kit    toolkit
+	judges judges         // who judges for graders that ask a model
 	actor  *action.Set    // nil until episodes are played
 	scorer *reward.Scorer // likewise
 	groups *reward.Scorer // judges groups when they are published; nil = no grader does. It lives as long as the writer
@@ -145,7 +146,7 @@ func (s *session) checkTasks(ctx context.Context) error {
 	if terr := s.openTools(ctx); terr != nil {
 		return withCode(codeUsage, errors.Join(err, terr))
 	}
-	if serr := errors.Join(s.checkSandbox(ctx), s.checkGradingSandbox(ctx)); serr != nil {
+	if serr := errors.Join(s.checkSandbox(ctx), s.checkGradingSandbox(ctx), s.checkPythonGraders(ctx)); serr != nil {
 		return errors.Join(err, serr)
 	}
 	actor, aerr := s.newActor()
@@ -273,6 +274,9 @@ func (s *session) openFleet(ctx context.Context) (err error) {
 		s.fleet.describe(s.a)
 		s.fleet.tellPriority(s.a, s.set.Priority)
 		s.tellOtherModels()
+		if err = s.openJudges(ctx); err != nil {
+			s.fleet.close()
+		}
 	}
 	return err
 }
@@ -530,7 +534,8 @@ func (s *session) build(ctx context.Context) (*pipeline, error) {
 	if err != nil {
 		return nil, errors.Join(withCode(codeUsage, err), p.close())
 	}
-	p.onClose(func() error { sched.Close(); return nil })
+	s.judges.lend(sched)
+	p.onClose(func() error { s.judges.lend(nil); sched.Close(); return nil })
 	p.run = scheduler.RunConfig{
 		Source: order, Done: s.writer.Done, Good: s.writer.Good, Quorum: s.quorum(), Sink: &countingSink{Sink: s.writer, tally: &s.tally, stats: &s.draws.stats}, MaxOpen: s.openEpisodes(),
 		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(knobs, d, sample) },

@@ -234,6 +234,7 @@ func expanded(names []string, groups map[string][]string) []string {
 
 // closeTools ends what openTools started.
 func (s *session) closeTools() {
+	s.judges.close()
 	for _, t := range s.kit.tools {
 		if web, ok := t.(*action.HTTP); ok {
 			web.Close()

@@ -97,6 +97,9 @@ func relativeTo(dir string, s *Settings, set map[string]bool) {
 	if set["sandbox"] {
 		s.Sandbox.Rootfs = join(s.Sandbox.Rootfs)
 	}
+	if set["reward"] {
+		s.Reward = s.Reward.from(dir)
+	}
 	if set["out"] {
 		s.Out = join(s.Out)
 	}

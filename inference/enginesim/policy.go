@@ -44,6 +44,9 @@ func (p *policy) say(prompt []int32, draw uint64, w want) string {
 	} else if w.none {
 		s.tools = nil
 	}
+	if verdict, ok := judged(s.asked); ok {
+		return verdict
+	}
 	s.question = p.understand(s.asked, s.dice)
 	if forced := s.forced(w); forced != nil {
 		return s.call(forced)

@@ -143,6 +143,7 @@ func checkOutcome(t *testing.T, v episode.Verdict, want float64, outcome string,
 }
 
 func TestCommandOutcomes(t *testing.T) {
+	t.Parallel()
 	for _, c := range outcomes {
 		t.Run(c.name, func(t *testing.T) {
 			v := score(t, scorerOf(t, KindCommand, 1, shell("cat >/dev/null; cat <<'E'\n"+c.said+"\nE")), "a")
@@ -163,6 +164,7 @@ func TestCommandOutcomes(t *testing.T) {
 }
 
 func TestHTTPOutcomes(t *testing.T) {
+	t.Parallel()
 	var body atomic.Value
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var c Case
@@ -183,6 +185,7 @@ func TestHTTPOutcomes(t *testing.T) {
 }
 
 func TestHTTPStatuses(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answers []int // statuses, then 200
 		after   string
@@ -241,6 +244,7 @@ func python3(t *testing.T) {
 
 // A worker that dies, hangs or says the answer of another case costs that case alone; a stray line never shifts the answers behind it.
 func TestWorker(t *testing.T) {
+	t.Parallel()
 	python3(t)
 	s := scorerOf(t, KindCommand, 1, settings{"run": []string{"python3", write(t, "w.py", echoer)}, "mode": Worker, "timeout": "5s"})
 	for _, c := range []struct {
@@ -262,6 +266,7 @@ func TestWorker(t *testing.T) {
 // A grader that hangs on one answer out of 20 ends at its deadline, with all that it started; the other 19 rewards arrive, and its workers
 // are free (RW-o3).
 func TestCaseRWo3HungCommandIsKilled(t *testing.T) {
+	t.Parallel()
 	python3(t)
 	pids := filepath.Join(t.TempDir(), "pids")
 	each := `read line; case "$line" in *'"text":"hang"'*) sleep 1000 & echo $! $$ >>` + pids + `; wait;; esac; echo '{"score": 1}'`
@@ -335,6 +340,7 @@ def grade(case):
 `
 
 func TestPython(t *testing.T) {
+	t.Parallel()
 	python3(t)
 	s := scorerOf(t, KindPython, 2, settings{
 		"file": write(t, "g.py", pythonGrader), "trusted": true, "timeout": "20s", "options": settings{"base": 2},
@@ -358,6 +364,7 @@ func TestPython(t *testing.T) {
 }
 
 func TestPythonThatHangsOrIsNotTrusted(t *testing.T) {
+	t.Parallel()
 	python3(t)
 	file := write(t, "g.py", pythonGrader)
 	s := scorerOf(t, KindPython, 1, settings{"file": file, "trusted": true, "timeout": "4s"})
@@ -369,6 +376,7 @@ func TestPythonThatHangsOrIsNotTrusted(t *testing.T) {
 
 // The same episodes give the same verdicts, byte for byte but for the times, whatever the number of workers.
 func TestVerdictsAreReproducible(t *testing.T) {
+	t.Parallel()
 	python3(t)
 	script := write(t, "w.py", echoer)
 	verdicts := func(workers int) string {
