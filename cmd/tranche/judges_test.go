@@ -79,7 +79,9 @@ func TestIdentityOfGraders(t *testing.T) {
 	if of("command", Object{"run": text([]string{"x"}), "dir": text("/a")}) != of("command", Object{"run": text([]string{"x"}), "dir": text("/b")}) {
 		t.Error("the folder of a program counts")
 	}
-	server := func(url, model string) Object { return Object{"endpoint": text([]judge.Endpoint{{URL: url, Model: model}})} }
+	server := func(url, model string) Object {
+		return Object{"endpoint": text([]judge.Endpoint{{URL: url, Model: model}})}
+	}
 	if of("judge", server("http://a/v1", "m")) != of("judge", server("http://b/v1", "m")) || of("judge", server("http://a/v1", "m")) == of("judge", server("http://a/v1", "n")) {
 		t.Error("a judge counts by its server, not by its model")
 	}

@@ -268,14 +268,15 @@ func TestWorker(t *testing.T) {
 func TestCaseRWo3HungCommandIsKilled(t *testing.T) {
 	t.Parallel()
 	python3(t)
-	pids := filepath.Join(t.TempDir(), "pids")
-	each := `read line; case "$line" in *'"text":"hang"'*) sleep 1000 & echo $! $$ >>` + pids + `; wait;; esac; echo '{"score": 1}'`
-	worker := strings.Replace(echoer, "import time;", "import subprocess, time; p = subprocess.Popen(['sleep', '1000']); open('"+pids+"', 'a').write(f'{p.pid} {os.getpid()}\\n');", 1)
+	dir := t.TempDir()
+	each := `read line; case "$line" in *'"text":"hang"'*) sleep 1000 & echo $! $$ >>` + filepath.Join(dir, "each") + `; wait;; esac; echo '{"score": 1}'`
+	worker := strings.Replace(echoer, "import time;", "import subprocess, time; p = subprocess.Popen(['sleep', '1000']); open('"+filepath.Join(dir, "worker")+"', 'a').write(f'{p.pid} {os.getpid()}\\n');", 1)
 	for name, with := range map[string]settings{
 		"each":   {"run": []string{"sh", "-c", each}, "timeout": "4s"},
 		"worker": {"run": []string{"python3", write(t, "w.py", worker)}, "mode": Worker, "timeout": "4s"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := scorerOf(t, KindCommand, 2, with)
 			out := make([]episode.Verdict, 20)
 			var all sync.WaitGroup
@@ -297,7 +298,7 @@ func TestCaseRWo3HungCommandIsKilled(t *testing.T) {
 			if st := s.Stats(); st.Running != 0 || st.Abandoned != 0 {
 				t.Errorf("%+v: workers are not free", st)
 			}
-			started, err := os.ReadFile(pids)
+			started, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
 			}

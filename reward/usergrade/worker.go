@@ -180,7 +180,14 @@ func (w *worker) ask(ctx context.Context, line []byte) ([]byte, error) {
 		_ = w.in.SetDeadline(time.Unix(1, 0)) // a process that left the group may hold the pipes
 		_ = w.out.SetDeadline(time.Unix(1, 0))
 	})
-	defer stop()
+	answer, err := w.exchange(line)
+	if !stop() { // it is being killed: also where the answer came just before
+		return nil, ctx.Err()
+	}
+	return answer, err
+}
+
+func (w *worker) exchange(line []byte) ([]byte, error) {
 	if _, err := w.in.Write(line); err != nil {
 		return nil, fmt.Errorf("write the case: %w", err)
 	}
