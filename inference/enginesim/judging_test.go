@@ -5,7 +5,9 @@ import "testing"
 // The simulated judge compares what stands in the prompt, and judges nothing that does not ask for it.
 func TestJudged(t *testing.T) {
 	const ends = "\nVerdict: yes\nVerdict: no"
-	pair := func(a, b string) string { return "<answer_a>\n" + a + "\n</answer_a>\n<answer_b>\n" + b + "\n</answer_b>" }
+	pair := func(a, b string) string {
+		return "<answer_a>\n" + a + "\n</answer_a>\n<answer_b>\n" + b + "\n</answer_b>"
+	}
 	for _, c := range []struct{ prompt, want string }{
 		{pair("7", "3 + 4 is 7.") + ends, "yes"},
 		{pair("7", "3 + 4 is 8.") + ends, "no"},
