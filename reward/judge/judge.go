@@ -153,10 +153,11 @@ type reply struct {
 func (j *Judge) ask(ctx context.Context, episode string, s slots) (votes [][]reply, cost reward.Cost, err error) {
 	var all sync.WaitGroup
 	for v := range j.opt.Votes {
-		votes = append(votes, make([]reply, j.orders()))
-		for o := range votes[v] {
-			all.Go(func() { votes[v][o] = j.call(ctx, episode, s, v, o) })
+		vote := make([]reply, j.orders())
+		for o := range vote {
+			all.Go(func() { vote[o] = j.call(ctx, episode, s, v, o) })
 		}
+		votes = append(votes, vote)
 	}
 	all.Wait()
 	for _, vote := range votes {
