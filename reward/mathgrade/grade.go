@@ -214,6 +214,9 @@ func leading(answer string) (*node, bool) {
 		return nil, false
 	}
 	rest := strings.TrimLeft(answer[end:], " *$`%")
+	if another(rest) {
+		return nil, false
+	}
 	for w := range strings.FieldsSeq(words(rest)) {
 		switch w {
 		case "or", "to", "not", "maybe", "perhaps", "possibly", "either", "alternatively":
@@ -235,6 +238,21 @@ func leading(answer string) (*node, bool) {
 		return number(v), rest == "" || strings.ContainsAny(rest[:1], ".,;:(")
 	}
 	return number(v), true
+}
+
+// another reports whether a second number is offered behind the first: right behind its punctuation, or as a clause of its own.
+func another(rest string) bool {
+	const around = " $*`"
+	clauses := strings.Split(strings.NewReplacer(", ", "\n", ". ", "\n", "; ", "\n", ": ", "\n", "(", "\n", ")", "\n", "?", "\n").Replace(rest), "\n")
+	for i, c := range append(clauses, strings.TrimLeft(rest, ".,;:(?")) {
+		c = strings.Trim(c, around)
+		_, start, end, ok := reward.FirstNumber(c)
+		behind := i == len(clauses) && len(c) < len(strings.Trim(rest, around))
+		if ok && start == 0 && (behind || strings.Trim(c[end:], ".,;:!%"+around) == "") {
+			return true
+		}
+	}
+	return false
 }
 
 // echoes reports whether an answer that leaves work to do is taken from the task. A value that is worked out may well stand there.
