@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"tranche/episode"
 	"tranche/reward"
@@ -43,6 +44,9 @@ func newLengthRamp(s reward.Spec) (reward.Grader, error) {
 func (lengthRamp) ID() string { return "length_ramp/1" }
 
 func (g lengthRamp) Grade(_ context.Context, in reward.Input) (reward.Finding, error) {
+	if strings.TrimSpace(in.Text) == "" { // the shortest of all would be silence
+		return reward.Finding{Evidence: "no final text"}, nil
+	}
 	tokens, err := generated(in.Turns, g.cfg.Count)
 	if err != nil {
 		return reward.Finding{}, err
