@@ -30,7 +30,18 @@ func (s *session) judgeGroup(rows []*storage.Row, whole bool) {
 	}
 	for i, v := range verdicts {
 		rows[i].SetVerdict(v)
+		if whole && v.Failed {
+			s.groupsFailed.Add(1)
+		}
 	}
+	if whole {
+		s.groupsGraded.Add(int64(len(rows)))
+	}
+}
+
+// groupsUnscored counts the samples of groups that were judged, and those of them on which graders failed.
+func (s *session) groupsUnscored() (failed, graded int64) {
+	return s.groupsFailed.Load(), s.groupsGraded.Load()
 }
 
 func (s *session) closeGroups() {

@@ -39,11 +39,13 @@ type session struct {
 	actor  *action.Set    // nil until episodes are played
 	scorer *reward.Scorer // likewise
 	groups *reward.Scorer // judges groups when they are published; nil = no grader does. It lives as long as the writer
-	file   runFile
-	writer *storage.Writer
-	closed bool  // the writer is
-	before int64 // episodes settled by earlier invocations
-	began  time.Time
+	// Samples of groups that were judged in this session, and those of them on which graders failed.
+	groupsGraded, groupsFailed atomic.Int64
+	file                       runFile
+	writer                     *storage.Writer
+	closed                     bool  // the writer is
+	before                     int64 // episodes settled by earlier invocations
+	began                      time.Time
 
 	tally   tally
 	hedges  hedges
@@ -537,7 +539,7 @@ func (s *session) build(ctx context.Context) (*pipeline, error) {
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
-		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, MinSettled: 100,
+		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, Unscored: s.groupsUnscored, MinSettled: 100,
 		Trace: scheduler.Trace{
 			Opened: func(*episode.Episode) { s.open.Add(1) },
 			Closed: func(*episode.Episode) { s.open.Add(-1) },
