@@ -143,7 +143,7 @@ func (s *session) taskConfig() taskfile.Config {
 // checkTasks reads every row once: whatever is wrong is said before the first request.
 func (s *session) checkTasks(ctx context.Context) error {
 	cfg := s.taskConfig()
-	err := errors.Join(s.checkTaskConfig(cfg), s.samplerConfig().Validate(), s.checkGraders())
+	err := errors.Join(s.checkTaskConfig(cfg), s.samplerConfig().Validate(), s.checkGraders(), s.checkGroupGraders())
 	if terr := s.openTools(ctx); terr != nil {
 		return withCode(codeUsage, errors.Join(err, terr))
 	}
