@@ -208,7 +208,7 @@ func TestRepetition(t *testing.T) {
 func TestWrongOptionsAreNamed(t *testing.T) {
 	for _, c := range []struct{ kind, options, want string }{
 		{"f1", `{"markr": "x"}`, "markr"}, {"choice", `{"choices": 3}`, "choices"}, {"json_schema", `{"schema": {"type": 3}}`, "schema"},
-		{"tool_match", `{"order": "random"}`, "order"}, {"tool_match", `{"strings": "fuzzy"}`, "strings"}, {"tool_match", `{"from": "x"}`, "from"},
+		{"tool_match", `{"order": "random"}`, "order"}, {"tool_match", `{"strings": "fuzzy"}`, "strings"}, {"tool_match", `{"from": "x"}`, "from"}, {"tool_match", `{"most": 3}`, "most"},
 		{"ifeval", `{"mode": "lax"}`, "mode"}, {"ifeval", `{"score": "sum"}`, "score"},
 		{"format", "", "tags"}, {"format", `{"tags": ["a b"]}`, "tags[0]"}, {"format", `{"tags": ["a", "a"]}`, "tags[1]"}, {"format", `{"pattern": "("}`, "pattern"},
 		{"length_ramp", "", "max"}, {"length_ramp", `{"max": 10, "buffer": 11}`, "buffer"}, {"length_ramp", `{"max": 10, "buffer": 1, "count": "x"}`, "count"},

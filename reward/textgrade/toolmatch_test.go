@@ -56,6 +56,10 @@ func TestCallsAgainstAllowedValues(t *testing.T) {
 func TestSeveralCalls(t *testing.T) {
 	const truth = `[{"name": "go", "arguments": {"to": "a"}}, {"name": "go", "arguments": {"to": "b"}}, "stop(hard=True)"]`
 	a, b, stop := toolCall("go", `{"to": "a"}`), toolCall("go", `{"to": "b"}`), toolCall("stop", `{"hard": true}`)
+	everything := []episode.ToolCall{stop} // a call for every place there is
+	for to := 'a'; to < 'p'; to++ {
+		everything = append(everything, toolCall("go", fmt.Sprintf(`{"to": "%c"}`, to)))
+	}
 	for name, c := range map[string]struct {
 		options string
 		calls   []episode.ToolCall
@@ -70,6 +74,10 @@ func TestSeveralCalls(t *testing.T) {
 		"one more":                  {"", []episode.ToolCall{a, b, stop, a}, 0},
 		"one more, allowed":         {`{"extra": true}`, []episode.ToolCall{a, b, stop, a}, 1},
 		"between, allowed":          {`{"extra": true, "order": "fixed"}`, []episode.ToolCall{a, stop, b, a, stop}, 1},
+		"all that can be":           {`{"extra": true}`, everything, 0},
+		"all that can be, allowed":  {`{"extra": true, "most": 20}`, everything, 1},
+		"more than allowed":         {`{"extra": true, "most": 3}`, []episode.ToolCall{a, b, stop, a}, 0},
+		"as many as allowed":        {`{"extra": true, "most": 4}`, []episode.ToolCall{a, b, stop, a}, 1},
 		"partly":                    {`{"partial": true}`, []episode.ToolCall{a, stop}, 2.0 / 3},
 		"partly, with one too many": {`{"partial": true}`, []episode.ToolCall{a, b, stop, stop}, 3.0 / 4},
 		"partly, in order":          {`{"partial": true, "order": "fixed"}`, []episode.ToolCall{stop, a, b}, 2.0 / 3},
