@@ -63,7 +63,7 @@ func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, er
 	if f.text == "" {
 		return reward.Finding{Evidence: "no answer found"}, nil
 	}
-	j := judgement{ctx: ctx, opt: g.opt, truth: truth, question: question(in)}
+	j := judgement{ctx: ctx, opt: g.opt, truth: truth, question: in.Asked()}
 	if len(f.boxes) > 0 && g.opt.Boxes == "agree" {
 		return j.boxes(f)
 	}
@@ -87,16 +87,6 @@ func (g *Grader) truth(t *episode.Task) (string, error) {
 		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: fmt.Sprintf("%d bytes, expected %d at most", len(s), maxAnswer)}
 	}
 	return s, nil
-}
-
-// question is the last thing that the user said in the prompt.
-func question(in reward.Input) string {
-	for _, m := range slices.Backward(in.Messages[:min(in.NumPrompt, len(in.Messages))]) {
-		if m.Role == episode.RoleUser && m.Content != nil {
-			return *m.Content
-		}
-	}
-	return ""
 }
 
 // judgement is the work on one answer.

@@ -488,7 +488,7 @@ func TestAnythingIsItself(t *testing.T) {
 		if first.Score != again.Score || first.Evidence != again.Evidence || (err == nil) != (err2 == nil) {
 			t.Fatalf("%s for %s: %+v %v, then %+v %v", answer, truth, first, err, again, err2)
 		}
-		if inside, end := closing(truth + "}"); inside != truth || end != len(truth)+1 || strings.HasSuffix(truth, `\`) {
+		if inside, end := reward.Braced(truth + "}"); inside != truth || end != len(truth)+1 || strings.HasSuffix(truth, `\`) {
 			return // no box can hold it
 		}
 		self, err := g.Grade(context.Background(), input(`\boxed{`+truth+`}`, `\boxed{`+truth+`}`))

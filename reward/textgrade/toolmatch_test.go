@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"tranche/episode"
+	"tranche/reward"
 )
 
 const areaTool = `{"function": [{"name": "math.area", "parameters": {"type": "dict", "properties": {"base": {"type": "integer"}, "height": {"type": "float"},
@@ -392,7 +393,7 @@ func TestPythonCalls(t *testing.T) {
 	}
 	for _, bad := range []string{"", "f", "f(", "f(a=)", "f(a=1,,b=2)", "f(a=1 b=2)", "f(x)", "f(a=1)(b=2)", "f(a=1, a=2)", "[f()", "f() g()", "f('a)", "f(" + strings.Repeat("[", 1000), "f({1: 2})"} {
 		if calls, err := pyCalls(bad); err == nil {
-			t.Errorf("%q is read as %+v", clip(bad, 40), calls)
+			t.Errorf("%q is read as %+v", reward.Clip(bad, 40), calls)
 		}
 	}
 }
