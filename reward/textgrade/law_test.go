@@ -129,7 +129,7 @@ func TestVerdictsDoNotDependOnWorkers(t *testing.T) {
 	}
 	task := asked("Options:\n(A) a\n(B) b", "(B)", `{"instruction_id_list": ["language:response_language", "punctuation:no_comma"], "kwargs": [{"language": "sw"}, {}]}`)
 	var seen []string
-	for _, workers := range []int{1, 8} {
+	for _, workers := range []int{1, 16} {
 		s, err := reward.New(reward.Config{Graders: specs, Workers: workers}, Kinds()...)
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestVerdictsDoNotDependOnWorkers(t *testing.T) {
 		seen = append(seen, strings.Join(verdicts, "\n"))
 	}
 	if seen[0] != seen[1] || !strings.Contains(seen[0], "response_language") {
-		t.Errorf("one worker says\n%s\neight say\n%s", reward.Clip(seen[0], 2000), reward.Clip(seen[1], 2000))
+		t.Errorf("one worker says\n%s\nsixteen say\n%s", reward.Clip(seen[0], 2000), reward.Clip(seen[1], 2000))
 	}
 }
 
