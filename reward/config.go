@@ -28,7 +28,7 @@ type Config struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// Retries is how often a grading is asked again that says it may succeed later (Unjudged.Retry). Default 2; below 0 = never.
 	Retries int `yaml:"retries"`
-	// Pause is the wait before the first such retry; it doubles each time. Default 100ms.
+	// Pause is the wait before the first such retry; it doubles each time, up to 10s. Default 100ms.
 	Pause time.Duration `yaml:"pause"`
 	// MaxAbandoned is how many gradings of one grader, given up because they did not stop at their time, may go on before it is
 	// not asked any more (no verdict) until some of them have ended; those that had begun by then come on top, Workers at most. Each may

@@ -41,6 +41,16 @@ func (c Config) JudgesGroups(kinds ...Kind) bool {
 	})
 }
 
+// WaitsForGroups names the graders of groups without which there is no total: it is missing until the group is judged.
+func (c Config) WaitsForGroups(kinds ...Kind) (names []string) {
+	for _, s := range c.withDefaults().Graders {
+		if one := (Config{Graders: []Spec{s}}); one.JudgesGroups(kinds...) && (*s.Weight > 0 || s.Threshold != nil) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // ScoreGroup completes the verdicts of a group: the samples that ended well, each with the verdict that Score gave it. whole says that
 // no other sample is missing but failed and cut ones. It returns an error only when ctx or the scorer ended first.
 func (s *Scorer) ScoreGroup(ctx context.Context, samples []*episode.Episode, whole bool) ([]episode.Verdict, error) {

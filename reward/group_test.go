@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -224,5 +226,49 @@ func TestGroupKindOptions(t *testing.T) {
 		if want = strings.ReplaceAll(want, "right: expected", "right: 0, expected"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", with, err)
 		}
+	}
+}
+
+// TestAMemberIsAskedAgain: where asking again may help for one member, all are asked again, and what was judged before stays.
+func TestAMemberIsAskedAgain(t *testing.T) {
+	down := Judged{Err: &Unjudged{Reason: "down", Retry: true}}
+	says := func(score float64) Judged { return Judged{Finding: Finding{Score: score}} }
+	for name, c := range map[string]struct {
+		tries [][]Judged
+		errs  []error
+		want  string
+		asked int
+	}{
+		"one heals":                 {[][]Judged{{says(1), down}, {says(1), says(0.5)}}, nil, "1 0.5", 2},
+		"each fails once":           {[][]Judged{{says(1), down}, {down, says(0.5)}}, nil, "1 0.5", 2},
+		"then nothing comes":        {[][]Judged{{says(1), down}, nil, nil}, []error{nil, down.Err, down.Err}, "1 null", 3},
+		"it stays":                  {[][]Judged{{says(1), down}, {says(1), down}, {says(1), down}}, nil, "1 null", 3},
+		"what cannot be helped":     {[][]Judged{{says(1), {Err: &Unjudged{Reason: "odd"}}}}, nil, "1 null", 1},
+		"a plain error of a member": {[][]Judged{{says(1), {Err: errors.New("broke")}}}, nil, "1 null", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				kind := Kind{Name: "bench", MakeGroup: func(Spec) (GroupGrader, error) {
+					return bench{func([]Member) ([]Judged, error) {
+						i := asked
+						asked++
+						if i < len(c.errs) && c.errs[i] != nil {
+							return nil, c.errs[i]
+						}
+						return slices.Clone(c.tries[i]), nil
+					}}, nil
+				}}
+				s, err := New(Config{Graders: []Spec{{}, {Kind: "bench"}}, Workers: 1}, kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer requireClose(t, s)
+				vs := scoreGroup(t, s, []*episode.Episode{sample(t, s, answer("18"), "18", 1), sample(t, s, answer("18"), "19", 1)}, true)
+				if got := shown(vs, "bench"); got != c.want || asked != c.asked || vs[0].Rewards[1].Tries != c.asked {
+					t.Errorf("%s after %d tries (%d asked), want %s after %d", got, vs[0].Rewards[1].Tries, asked, c.want, c.asked)
+				}
+			})
+		})
 	}
 }

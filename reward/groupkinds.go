@@ -85,7 +85,7 @@ func (m majority) judge(answer string, same, most int, tie bool, members int) Ju
 	}
 	return Judged{Finding: Finding{
 		Score: (n - 1) / float64(members-1), Raw: &n, Parts: []Part{voted},
-		Evidence: fmt.Sprintf("%s is the answer of %d of %d", clipTo(answer, 80), same, members),
+		Evidence: fmt.Sprintf("%s is the answer of %d of %d", Clip(answer, 80), same, members),
 	}}
 }
 
@@ -147,13 +147,8 @@ func (g groupLength) judge(m Member, shortest int) Judged {
 	return Judged{Finding: Finding{Score: float64(shortest) / length, Raw: &length, Evidence: fmt.Sprintf("%d tokens, the shortest right one has %d", n, shortest)}}
 }
 
-// generated is what all turns generated, by the server's count.
+// generated is what all turns generated; there has to be one.
 func generated(in Input) (tokens int, known bool) {
-	for _, t := range in.Turns {
-		if t.CompletionTokens == nil {
-			return 0, false
-		}
-		tokens += int(*t.CompletionTokens)
-	}
-	return tokens, len(in.Turns) > 0
+	total, _, unknown := in.Generated()
+	return total, unknown < 0 && len(in.Turns) > 0
 }

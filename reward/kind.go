@@ -89,7 +89,7 @@ func readOptions(at string, raw json.RawMessage, into reflect.Value) []error {
 func readSlice(at string, raw json.RawMessage, into reflect.Value) (errs []error) {
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil {
-		return []error{fmt.Errorf("%s: expected a list, found %s", at, clipTo(string(raw), 80))}
+		return []error{fmt.Errorf("%s: expected a list, found %s", at, Clip(string(raw), 80))}
 	}
 	list := reflect.MakeSlice(into.Type(), len(items), len(items))
 	for i, item := range items {
@@ -107,13 +107,13 @@ func readDuration(at string, raw json.RawMessage, into reflect.Value) []error {
 			return nil
 		}
 	}
-	return []error{fmt.Errorf(`%s: expected a time with its unit such as "10s", found %s`, at, clipTo(string(raw), 80))}
+	return []error{fmt.Errorf(`%s: expected a time with its unit such as "10s", found %s`, at, Clip(string(raw), 80))}
 }
 
 func readStruct(at string, raw json.RawMessage, into reflect.Value) (errs []error) {
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &given); err != nil || given == nil {
-		return []error{fmt.Errorf("%s: expected a map of options, found %s", cmp.Or(at, "options"), clipTo(string(raw), 80))}
+		return []error{fmt.Errorf("%s: expected a map of options, found %s", cmp.Or(at, "options"), Clip(string(raw), 80))}
 	}
 	known := map[string]reflect.Value{}
 	for i := range into.NumField() {
@@ -153,7 +153,7 @@ func decodeOption(at string, raw json.RawMessage, into reflect.Value) []error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
-		return []error{fmt.Errorf("%s: expected %s, found %s", at, typeWord(into.Type()), clipTo(string(raw), 80))}
+		return []error{fmt.Errorf("%s: expected %s, found %s", at, typeWord(into.Type()), Clip(string(raw), 80))}
 	case err != nil:
 		return []error{fmt.Errorf("%s: %w", at, err)}
 	}

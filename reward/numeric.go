@@ -36,7 +36,7 @@ func (g numeric) Grade(_ context.Context, in Input) (Finding, error) {
 	}
 	want, ok := truthNumber(stated, g.marker)
 	if !ok {
-		return Finding{}, &Unjudged{Reason: BadTruth, Detail: fmt.Sprintf("%q is not a number", clipTo(stated, 80))}
+		return Finding{}, &Unjudged{Reason: BadTruth, Detail: fmt.Sprintf("%q is not a number", Clip(stated, 80))}
 	}
 	if f, silent := silence(in); silent {
 		return f, nil
@@ -46,15 +46,15 @@ func (g numeric) Grade(_ context.Context, in Input) (Finding, error) {
 		return grade(false, "%s, want %s", got.where, ratText(want)), nil
 	}
 	off := new(big.Rat).Sub(got.value, want)
-	return grade(off.Abs(off).Cmp(g.tolerance) <= 0, "%q %s, want %s", clipTo(got.text, 80), got.where, ratText(want)), nil
+	return grade(off.Abs(off).Cmp(g.tolerance) <= 0, "%q %s, want %s", Clip(got.text, 80), got.where, ratText(want)), nil
 }
 
 // ratText writes a number for people.
 func ratText(r *big.Rat) string {
 	if n, ends := r.FloatPrec(); ends {
-		return clipTo(r.FloatString(n), 60)
+		return Clip(r.FloatString(n), 60)
 	}
-	return clipTo(r.RatString(), 60)
+	return Clip(r.RatString(), 60)
 }
 
 // reading is a number taken from an answer; a nil value means that there is none, and where says why.
@@ -68,7 +68,7 @@ func answerNumber(text, marker string) reading {
 	if f, line, ok := afterMarker(text, marker); ok {
 		return read(line, f, fmt.Sprintf("after %q", marker))
 	}
-	if inside, ok := boxed(text); ok {
+	if inside, ok := Boxed(text); ok {
 		f, why := boxedNumber(inside)
 		if why != "" {
 			return reading{where: why}
@@ -172,7 +172,7 @@ func statedNumber(s, marker string) (*big.Rat, bool) {
 			return f.value()
 		}
 	}
-	if inside, ok := boxed(s); ok {
+	if inside, ok := Boxed(s); ok {
 		if f, why := boxedNumber(inside); why == "" {
 			return f.value()
 		}

@@ -167,9 +167,12 @@ func (s *Scorer) poolOf(d *desk) *workpool.Pool {
 	return s.pool
 }
 
+// longestPause is between two tries: the episode stays open, and holds its place, while one waits.
+const longestPause = 10 * time.Second
+
 // grade asks every grader, all at once, and asks those again that say it may help. What waits in between holds no worker.
 func (s *Scorer) grade(ctx context.Context, sheets []*sheet) error {
-	for pause := s.cfg.Pause; ; pause *= 2 {
+	for pause := s.cfg.Pause; ; pause = min(2*pause, max(s.cfg.Pause, longestPause)) {
 		for _, sh := range sheets {
 			sh.start(ctx, s)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,7 @@ func (sh *sheet) wait() {
 		sh.end = workpool.End[[]Judged]{}
 		return
 	}
+	before := sh.end
 	sh.end = sh.job.Wait()
 	if sh.end.Abandoned {
 		strays := &sh.desk.strays
@@ -82,6 +84,7 @@ func (sh *sheet) wait() {
 		}
 		sh.costs[i] = sh.costs[i].Plus(cost)
 	}
+	sh.keep(before)
 }
 
 // finding is the zero one where the grader gave none.
@@ -93,8 +96,31 @@ func (sh *sheet) finding(i int) Finding {
 }
 
 func (sh *sheet) retry() bool {
+	if sh.full || sh.end.How != workpool.Finished {
+		return false
+	}
+	return mayPass(sh.end.Err) || slices.ContainsFunc(sh.end.Value, func(j Judged) bool { return mayPass(j.Err) })
+}
+
+func mayPass(err error) bool {
 	var u *Unjudged
-	return !sh.full && sh.end.How == workpool.Finished && errors.As(sh.end.Err, &u) && u.Retry
+	return errors.As(err, &u) && u.Retry
+}
+
+// keep puts the judgements of an earlier try in the place of those that this one lacks.
+func (sh *sheet) keep(before workpool.End[[]Judged]) {
+	if before.How != workpool.Finished || before.Err != nil || len(before.Value) != len(sh.turns) || sh.end.How != workpool.Finished {
+		return
+	}
+	if sh.end.Err != nil {
+		sh.end = before
+		return
+	}
+	for i := range min(len(sh.end.Value), len(before.Value)) {
+		if sh.end.Value[i].Err != nil && before.Value[i].Err == nil {
+			sh.end.Value[i] = before.Value[i]
+		}
+	}
 }
 
 // outcome is "" where the grader gave a valid finding on a member, else the reason of there being none, and what it says for people.

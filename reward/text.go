@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 )
 
 // What Spec.Normalize may name.
@@ -55,41 +54,12 @@ func collapse(s string) string {
 // follows it there), else the last \boxed{}, else all of it.
 func answerPart(text, marker string) (part, where string) {
 	if i := strings.LastIndex(text, marker); i >= 0 {
-		return firstLine(text[i+len(marker):]), fmt.Sprintf(" after %q", marker)
+		return FirstLine(text[i+len(marker):]), fmt.Sprintf(" after %q", marker)
 	}
-	if inside, ok := boxed(text); ok {
+	if inside, ok := Boxed(text); ok {
 		return inside, ` in \boxed{}`
 	}
 	return text, ""
-}
-
-// firstLine is the first line with anything on it.
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
-}
-
-// boxed is what the last \boxed{…} of a text holds; one that is never closed holds the rest.
-func boxed(text string) (string, bool) {
-	const open = `\boxed{`
-	i := strings.LastIndex(text, open)
-	if i < 0 {
-		return "", false
-	}
-	inside, depth := text[i+len(open):], 1
-	for j := 0; j < len(inside); j++ {
-		switch inside[j] {
-		case '\\':
-			j++ // \{ and \} are text
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return inside[:j], true
-			}
-		}
-	}
-	return inside, true
 }
 
 // exact: the answer is the ground truth, both taken from where they stand in their text and normalised.
@@ -114,7 +84,7 @@ func (g exact) Grade(_ context.Context, in Input) (Finding, error) {
 	}
 	got, where := answerPart(in.Text, g.marker)
 	got = normalize(got, g.normalize)
-	return grade(got == want, "%q%s, want %q", clipTo(got, 80), where, clipTo(want, 80)), nil
+	return grade(got == want, "%q%s, want %q", Clip(got, 80), where, Clip(want, 80)), nil
 }
 
 // contains: the ground truth is somewhere in the text, as a plain substring after both were normalised.
@@ -133,9 +103,9 @@ func (g contains) Grade(_ context.Context, in Input) (Finding, error) {
 	want := normalize(stated, g.normalize)
 	i := strings.Index(normalize(in.Text, g.normalize), want)
 	if i < 0 {
-		return grade(false, "%q is not in the text", clipTo(want, 80)), nil
+		return grade(false, "%q is not in the text", Clip(want, 80)), nil
 	}
-	return grade(true, "%q is at byte %d", clipTo(want, 80), i), nil
+	return grade(true, "%q is at byte %d", Clip(want, 80), i), nil
 }
 
 // match: the text matches a regular expression. Go's engine takes time in proportion to the text, whatever the pattern.
@@ -166,23 +136,11 @@ func (g match) Grade(_ context.Context, in Input) (Finding, error) {
 	}
 	at := re.FindStringIndex(in.Text)
 	if at == nil {
-		return grade(false, "no match of %s", clipTo(re.String(), 80)), nil
+		return grade(false, "no match of %s", Clip(re.String(), 80)), nil
 	}
-	return grade(true, "%q at byte %d", clipTo(in.Text[at[0]:at[1]], 80), at[0]), nil
+	return grade(true, "%q at byte %d", Clip(in.Text[at[0]:at[1]], 80), at[0]), nil
 }
 
 const maxEvidence = 200 // bytes
 
-func clip(s string) string { return clipTo(s, maxEvidence) }
-
-// clipTo shortens s to at most limit bytes, at a rune, and shows that it did.
-func clipTo(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	end := limit - len("…")
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
-}
+func clip(s string) string { return Clip(s, maxEvidence) }

@@ -480,3 +480,23 @@ func TestCreditOfSeveralGraders(t *testing.T) {
 		}
 	}
 }
+
+// TestThePauseBetweenTriesIsBounded: an episode must not stay open for hours.
+func TestThePauseBetweenTriesIsBounded(t *testing.T) {
+	for _, c := range []struct{ pause, want time.Duration }{
+		{0, 12700*time.Millisecond + 13*10*time.Second}, // 0.1 s to 6.4 s, then 10 s each
+		{time.Minute, 20 * time.Minute},                 // what was set is no less
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := own{"mine/1", func(context.Context, Input) (Finding, error) {
+				return Finding{}, &Unjudged{Reason: "down", Retry: true}
+			}}
+			s := newScorer(t, Config{Graders: []Spec{{Kind: "mine"}}, Workers: 1, Retries: 20, Pause: c.pause}, g)
+			defer requireClose(t, s)
+			began := time.Now()
+			if r := score(t, s, said(answer("1"), "1")).Rewards[0]; r.Tries != 21 || time.Since(began) != c.want {
+				t.Errorf("%d tries in %s, want 21 in %s", r.Tries, time.Since(began), c.want)
+			}
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package sampler
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -119,6 +118,6 @@ func BenchmarkBandsBeatUniform(b *testing.B) {
 		b.ReportMetric(mean, "times")
 		b.ReportMetric(low, "low")
 		b.ReportMetric(high, "high")
-		b.Log(fmt.Sprintf("%.2f times (%.2f to %.2f) as quick as drawing every task alike", mean, low, high))
+		b.Logf("%.2f times (%.2f to %.2f) as quick as drawing every task alike", mean, low, high)
 	}
 }

@@ -185,7 +185,6 @@ func (p *pool) accepts(e *entry, lap int) bool {
 func (p *pool) learn(id string, rewards []*float64) {
 	e := p.byID[id]
 	e.open = false
-	e.belief = e.belief.After(rewards, p.cfg.Band.keep())
 	sum, n := 0.0, 0
 	for _, r := range rewards {
 		if r != nil {
@@ -193,11 +192,13 @@ func (p *pool) learn(id string, rewards []*float64) {
 			n++
 		}
 	}
+	if n == 0 { // nothing was learned, so nothing that is known gets older either
+		return
+	}
+	e.belief = e.belief.After(rewards, p.cfg.Band.keep())
 	e.passes += sum
 	e.trials += int64(n)
-	if n > 0 {
-		e.domain.reward.add(sum / float64(n))
-	}
+	e.domain.reward.add(sum / float64(n))
 }
 
 func (p *pool) close() error { return nil }

@@ -657,6 +657,25 @@ func TestRunEndsWhenGradersFail(t *testing.T) {
 	}
 }
 
+// Graders that judge later are held to the same share, by themselves.
+func TestRunEndsWhenGradersFailLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		failed, graded int64
+		stops          bool
+	}{"they fail": {60, 100, true}, "too few to tell": {99, 99, false}, "at the bound": {50, 100, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := RunConfig{Source: &list{n: 300, samples: 1}, MaxUnscoredShare: 0.5, MinSettled: 100, Rollout: &Rollout{Scorer: gradeless{}},
+					Unscored: func() (int64, int64) { return c.failed, c.graded }}
+				totals, _, err := play(t, Config{Endpoints: fleet(&scripted{think: after(time.Second)})}, cfg)
+				if errors.Is(err, ErrTooManyUnscored) != c.stops || c.stops != (totals.Done < 300) {
+					t.Errorf("%v, %+v", err, totals)
+				}
+			})
+		})
+	}
+}
+
 // A task whose tools nobody runs ends at its first call, completed.
 func TestForeignToolCallsAreTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,11 @@ type RunConfig struct {
 	// MaxUnscoredShare ends the run when graders failed (episode.Verdict.Failed) on more than this share of at least MinSettled
 	// episodes that ended well; 0 = never.
 	MaxUnscoredShare float64
-	MinSettled       int // default 50
-	Trace            Trace
+	// Unscored counts episodes on which graders failed after they were stored, and those that were graded then; asked when an episode is
+	// stored, and held to MaxUnscoredShare by itself. nil = there are none such.
+	Unscored   func() (failed, graded int64)
+	MinSettled int // default 50
+	Trace      Trace
 }
 
 // Totals counts what became of the episodes of this invocation. Drawn = Skipped + Done + Failed + Cancelled + Cut when Run returns.
@@ -251,6 +254,10 @@ func (r *run) store(ctx context.Context, e *episode.Episode) {
 		done := r.done.Add(1)
 		if e.Verdict.Failed {
 			r.giveUp(ErrTooManyUnscored, r.cfg.MaxUnscoredShare, r.unscored.Add(1), done)
+		}
+		if r.cfg.Unscored != nil {
+			failed, graded := r.cfg.Unscored()
+			r.giveUp(ErrTooManyUnscored, r.cfg.MaxUnscoredShare, failed, graded)
 		}
 		return
 	}

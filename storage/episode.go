@@ -8,7 +8,8 @@ import (
 )
 
 // Episode is the closed episode of a row as far as graders look at it: task, messages, turns, actions, how it ended and its verdict.
-// Token sequences, sampling parameters and times of day are not in it.
+// Token sequences, sampling parameters and times of day are not in it. The prompt of its task is the one that was sent, also where the
+// task states another (a prompt variant); rows of before the column forms lack what that holds.
 func (r *Row) Episode() *episode.Episode {
 	e := &episode.Episode{
 		ID: r.EpisodeID, RunID: r.RunID, GroupID: r.GroupID, Task: r.task(), Round: int(r.Round), Sample: int(r.SampleIndex),
@@ -53,6 +54,11 @@ func (r *Row) messages() []episode.Message {
 			call := episode.ToolCall{ID: c.ID, Type: c.Type}
 			call.Function.Name, call.Function.Arguments = c.Function.Name, c.Function.Arguments
 			out[i].ToolCalls = append(out[i].ToolCalls, call)
+		}
+	}
+	for _, f := range r.Forms {
+		if i := int(f.Message); i >= 0 && i < len(out) {
+			f.restore(&out[i])
 		}
 	}
 	return out

@@ -181,11 +181,20 @@ func TestRetriedSampleIsJudgedByItself(t *testing.T) {
 func TestEpisodeOfARow(t *testing.T) {
 	e := judged()
 	e.Messages = append(e.Messages, episode.Message{Role: episode.RoleAssistant, ToolCalls: []episode.ToolCall{{ID: "c", Type: "function"}}})
+	e.Messages = append(e.Messages, // reasoning between tags, closed, cut, and opened by the template; a call in the text, read and not
+		episode.Message{Role: episode.RoleAssistant, Content: episode.Ptr("18"), ReasoningContent: episode.Ptr("r"), Tagged: &episode.Tagged{Open: "<think>", Closed: true}},
+		episode.Message{Role: episode.RoleAssistant, Content: episode.Ptr(""), ReasoningContent: episode.Ptr("r"), Tagged: &episode.Tagged{}},
+		episode.Message{Role: episode.RoleAssistant, Content: episode.Ptr("f(1)"), Written: &episode.Written{Call: episode.ToolCall{ID: "w", Type: "function", Function: episode.Function{Name: "f", Arguments: `{"x":1}`}}}},
+		episode.Message{Role: episode.RoleAssistant, Content: episode.Ptr("f("), Written: &episode.Written{Unread: "no end"}, Tagged: &episode.Tagged{Open: "", Closed: true}, ReasoningContent: episode.Ptr("")})
 	e.Submitted = episode.Ptr("9")
 	e.Actions = []episode.ActionRecord{{Turn: 1, CallID: "c", Name: "python", Status: episode.ActionOK, Tier: "cgroup2"}}
 	e.Verdict.Rewards[2].Raw = nil
 	r := RowOf(e)
-	got := r.Episode()
+	stored := readPart[Row](t, writePart(t, t.TempDir(), "x", r))
+	if len(stored) != 1 || len(stored[0].Forms) != 4 {
+		t.Fatalf("%+v", stored)
+	}
+	got := stored[0].Episode()
 	if !reflect.DeepEqual(got.Messages, e.Messages) || got.NumPrompt != e.NumPrompt || *got.Submitted != "9" || got.Status != e.Status || got.Stop != e.Stop ||
 		got.ID != e.ID || got.GroupID != e.GroupID || len(got.Turns) != len(e.Turns) {
 		t.Errorf("%+v\nwant %+v", got, e)

@@ -43,9 +43,31 @@ func (r *record) amend(row *Row) {
 	if r.ended {
 		row.GroupSize = r.groupSize
 	}
-	if r.equal && !slices.Contains(row.Flags, FlagZeroVariance) {
-		row.Flags = append(row.Flags, FlagZeroVariance)
-		slices.Sort(row.Flags)
+	if r.equal {
+		row.markEqual()
+	}
+}
+
+func (r *Row) markEqual() {
+	if !slices.Contains(r.Flags, FlagZeroVariance) {
+		r.Flags = append(slices.Clone(r.Flags), FlagZeroVariance)
+		slices.Sort(r.Flags)
+	}
+}
+
+// markEqual marks a group whose rewards came when it was published, by the rule of ledger.markEqual: none of its samples failed, two or
+// more verdicts, all the same.
+func markEqual(rows []*Row) {
+	if len(rows) < 2 || len(rows) != int(rows[0].GroupSize) {
+		return
+	}
+	for _, r := range rows {
+		if r.Reward == nil || *r.Reward != *rows[0].Reward {
+			return
+		}
+	}
+	for _, r := range rows {
+		r.markEqual()
 	}
 }
 

@@ -70,6 +70,40 @@ func TestEqualGroupsAreMarked(t *testing.T) {
 	}
 }
 
+// TestGroupsThatAreJudgedEqualAreMarked: also where the rewards came only when the group was published.
+func TestGroupsThatAreJudgedEqualAreMarked(t *testing.T) {
+	cfg := groupConfig(t.TempDir())
+	cfg.MarkEqual = true
+	cfg.GroupVerdicts = func(rows []*Row, _ bool) {
+		for i, r := range rows {
+			v := r.Verdict()
+			v.Rewards[1].Outcome, v.Rewards[1].Score = episode.Scored, episode.Ptr(0.5)
+			if v.Total = episode.Ptr(0.5); r.TaskID == "task-0001" && i == 1 {
+				v.Total = episode.Ptr(0.25)
+			}
+			r.SetVerdict(v)
+		}
+	}
+	w := mustOpen(t, cfg)
+	m := made{run: "r", group: 3, failing: func(task, sample int) bool { return task == 2 && sample == 0 }}
+	for i := range 12 { // all equal; one differs; one failed; all equal
+		mustWrite(t, w, inGroup(m, i/3, i%3))
+	}
+	mustClose(t, w)
+	if n := w.Summary().Flags[FlagZeroVariance]; n != 6 {
+		t.Errorf("the summary counts %d, want 6", n)
+	}
+	rows := rowsOf(t, cfg.Dir)
+	for _, r := range rows {
+		if got, want := slices.Contains(r.Flags, FlagZeroVariance), r.TaskID == "task-0000" || r.TaskID == "task-0003"; got != want {
+			t.Errorf("%s is marked %v", r.TaskID, got)
+		}
+	}
+	if len(rows) != 12 {
+		t.Errorf("%d rows", len(rows))
+	}
+}
+
 // TestOutcomesAreThoseOfTheRows: published and not, each once.
 func TestOutcomesAreThoseOfTheRows(t *testing.T) {
 	cfg := testConfig(t.TempDir())

@@ -65,6 +65,9 @@ func (r *Row) setMessages(e *episode.Episode, fix *repairer) {
 			Role: fix.some(m.Role), Content: fix.opt(m.Content), ReasoningContent: fix.opt(m.ReasoningContent),
 			Name: fix.opt(m.Name), ToolCallID: fix.opt(m.ToolCallID), ToolCalls: toolCalls(m.ToolCalls, fix),
 		}
+		if f := formOf(i, m, fix); f != nil {
+			r.Forms = append(r.Forms, *f)
+		}
 	}
 }
 
@@ -460,6 +463,9 @@ func (r *Row) rawBytes() int64 {
 		for _, c := range m.ToolCalls {
 			n += len(c.ID) + len(c.Type) + len(c.Function.Name) + len(c.Function.Arguments)
 		}
+	}
+	for _, f := range r.Forms {
+		n += f.size()
 	}
 	for _, b := range r.Breaks {
 		n += 16 + 13*len(b.TokenIDs)

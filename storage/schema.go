@@ -29,6 +29,7 @@ type Row struct {
 	Messages          []Message `parquet:"messages,optional,list" json:"messages"`
 	Tools             *string   `parquet:"tools,optional" json:"tools"`
 	NumPromptMessages int32     `parquet:"num_prompt_messages" json:"num_prompt_messages"`
+	Forms             []Form    `parquet:"forms,optional,list" json:"forms"`
 
 	TokenIDs    []int32    `parquet:"token_ids,optional,list" parquet-element:",plain" json:"token_ids"`
 	PromptLen   int32      `parquet:"prompt_len" json:"prompt_len"`
@@ -104,6 +105,19 @@ type Message struct {
 	Name             *string    `parquet:"name,optional" json:"name"`
 	ToolCallID       *string    `parquet:"tool_call_id,optional" json:"tool_call_id"`
 	ToolCalls        []ToolCall `parquet:"tool_calls,optional,list" json:"tool_calls"`
+}
+
+// Form is what a text held besides what its message has: the tags around its reasoning, the call that was read out of it. Most messages
+// have none.
+type Form struct {
+	Message       int32   `parquet:"message" json:"message"` // index in Row.Messages
+	ThinkOpen     *string `parquet:"think_open,optional" json:"think_open"`
+	ThinkClosed   *bool   `parquet:"think_closed,optional" json:"think_closed"`
+	CallID        *string `parquet:"call_id,optional" json:"call_id"`
+	CallType      *string `parquet:"call_type,optional" json:"call_type"`
+	CallName      *string `parquet:"call_name,optional" json:"call_name"`
+	CallArguments *string `parquet:"call_arguments,optional" json:"call_arguments"`
+	CallUnread    *string `parquet:"call_unread,optional" json:"call_unread"`
 }
 
 // ToolCall is one call of a message, in OpenAI's shape.

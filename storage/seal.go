@@ -224,6 +224,9 @@ func (w *Writer) judge(rows []*Row, whole bool) []amendment {
 		list[i].before = digestOf(r)
 	}
 	w.cfg.GroupVerdicts(rows, whole)
+	if w.cfg.MarkEqual && whole {
+		markEqual(rows)
+	}
 	for i, r := range rows {
 		list[i].after = digestOf(r)
 	}

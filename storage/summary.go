@@ -157,6 +157,11 @@ func (s *Summary) add(d *digest) {
 // amend counts what a row's verdict was still lacking when the row was counted.
 func (s *Summary) amend(before, after *digest) {
 	s.Reward.amend(before.Reward, after.Reward)
+	for _, f := range after.Flags {
+		if !slices.Contains(before.Flags, f) {
+			tally(&s.Flags, f)
+		}
+	}
 	amendShare(s.DataSources, after.DataSource, before, after)
 	amendShare(s.Classes, after.class(), before, after)
 	counted := map[string]bool{}

@@ -84,7 +84,7 @@ func (t *tokenAudit) look(ctx context.Context, s promptServer, tools toolOffers,
 	if row.PrefixBreak != nil {
 		t.Breaks++
 	}
-	if slices.Contains(row.Flags, episode.FlagThinkingTagged) {
+	if unknownTags(row) {
 		t.Tagged++
 	}
 	if slices.Equal(stored, rendered) {
@@ -175,8 +175,11 @@ func callOf(row *storage.Row, tools toolOffers) (c *episode.Call, answers int, e
 			last, answers = i, answers+1
 		}
 	}
-	for _, m := range row.Messages[:last] {
-		c.Messages = append(c.Messages, messageOf(m, row).Sendable())
+	for _, m := range row.Episode().Messages[:last] {
+		if m.ReasoningContent != nil && unknownTags(row) {
+			m.Tagged = &episode.Tagged{Open: "<think>", Closed: true}
+		}
+		c.Messages = append(c.Messages, m.Sendable())
 	}
 	task := &episode.Task{ID: row.TaskID}
 	if row.Tools != nil {
@@ -193,16 +196,9 @@ func callOf(row *storage.Row, tools toolOffers) (c *episode.Call, answers int, e
 	return c, answers, nil
 }
 
-// messageOf is a stored message. Where reasoning had stood inside the content, between tags, it is put back there; how the opening tag was written is not stored.
-func messageOf(m storage.Message, row *storage.Row) episode.Message {
-	out := episode.Message{Role: or(m.Role, ""), Content: m.Content, ReasoningContent: m.ReasoningContent, Name: m.Name, ToolCallID: m.ToolCallID}
-	if m.ReasoningContent != nil && slices.Contains(row.Flags, episode.FlagThinkingTagged) {
-		out.Tagged = &episode.Tagged{Open: "<think>", Closed: true}
-	}
-	for _, c := range m.ToolCalls {
-		out.ToolCalls = append(out.ToolCalls, episode.ToolCall{ID: c.ID, Type: c.Type, Function: episode.Function{Name: c.Function.Name, Arguments: c.Function.Arguments}})
-	}
-	return out
+// unknownTags says that reasoning stood inside the content, in a row of before it was stored how.
+func unknownTags(row *storage.Row) bool {
+	return row.Forms == nil && slices.Contains(row.Flags, episode.FlagThinkingTagged)
 }
 
 // shownDrifts is how many rows that differ are told of; --json has all.
@@ -227,7 +223,7 @@ func (t *tokenAudit) text(colour bool) string {
 	p.line("  ids          %d compared, %d of them behind a difference (%s)", t.IDs, t.Behind, share(int(t.Behind), int(t.IDs)))
 	p.line("  prefix break in %d of these rows as they were played", t.Breaks)
 	if t.Tagged > 0 {
-		p.line("  note         %d rows had reasoning inside the content; how its opening tag was written is not stored, and <think> was taken", t.Tagged)
+		p.line("  note         %d rows had reasoning inside the content; how its opening tag was written was not stored yet, and <think> was taken", t.Tagged)
 	}
 	for i, d := range t.Drifts {
 		if i == shownDrifts {

@@ -285,10 +285,36 @@ func (d *draws) report(s *session, r *report) {
 	if err = errors.Join(err, d.load(s)); err == nil {
 		err = r.recorded(s.dir)
 	}
+	stats := &d.stats
+	if s.groups != nil && err == nil { // verdicts came after the rows
+		var stored *groupTally
+		if stored, err = storedTally(s.dir); err == nil {
+			stats = stored
+		}
+	}
 	if err != nil {
 		r.Notes = append(r.Notes, err.Error())
 	}
-	d.stats.report(r)
+	stats.report(r)
+}
+
+// storedTally counts what is stored.
+func storedTally(dir string) (*groupTally, error) {
+	t := groupTallyOf(dir)
+	if !t.on() {
+		return t, nil
+	}
+	run, err := storage.OpenRun(dir)
+	if err != nil {
+		return nil, err
+	}
+	for o, err := range run.Outcomes() {
+		if err != nil {
+			return nil, err
+		}
+		t.add(o, int(o.GroupSize))
+	}
+	return t, nil
 }
 
 // groupTally counts what came of the groups and evaluations of a run, over all its sessions. A run of single samples counts none.

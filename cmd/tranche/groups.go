@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"tranche/episode"
 	"tranche/storage"
@@ -30,7 +32,30 @@ func (s *session) judgeGroup(rows []*storage.Row, whole bool) {
 	}
 	for i, v := range verdicts {
 		rows[i].SetVerdict(v)
+		if whole && v.Failed {
+			s.groupsFailed.Add(1)
+		}
 	}
+	if whole {
+		s.groupsGraded.Add(int64(len(rows)))
+	}
+}
+
+// groupsUnscored counts the samples of groups that were judged, and those of them on which graders failed.
+func (s *session) groupsUnscored() (failed, graded int64) {
+	return s.groupsFailed.Load(), s.groupsGraded.Load()
+}
+
+// checkGroupGraders refuses what can never work: what decides by rewards as episodes end, with a reward that is there only when the group is
+// published.
+func (s *session) checkGroupGraders() error {
+	waits := s.rewardConfig().WaitsForGroups(s.graderKinds()...)
+	plan, err := s.set.plan()
+	if err != nil || len(waits) == 0 || !plan.Decides() && !plan.Held.On() {
+		return err
+	}
+	return fmt.Errorf("reward: %s: judges whole groups when they are published, and useful, grow, band, held-out and mix progress need the reward when an episode ends; "+
+		"expected weight 0 and no threshold there, or none of these", strings.Join(waits, ", "))
 }
 
 func (s *session) closeGroups() {

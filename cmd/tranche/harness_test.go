@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"tranche/internal/mock"
+	"tranche/sampler"
 	"tranche/storage"
 )
 
@@ -79,6 +80,7 @@ func (s *shell) document() (d struct {
 	Run struct {
 		State   string
 		Session sessionReport
+		Groups  map[string]sampler.GroupStats
 	}
 }) {
 	s.t.Helper()

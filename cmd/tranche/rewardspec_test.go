@@ -6,12 +6,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"tranche/reward"
+	"tranche/sampler"
 	"tranche/storage"
 )
 
@@ -219,6 +221,11 @@ func TestRewardsExample(t *testing.T) {
 	d := s.document()
 	if len(rows) != 160 || d.Dataset.Reward.N != 160 || d.Dataset.Reward.Mean == nil || math.Abs(*d.Dataset.Reward.Mean-sum/160) > 1e-9 || sum < 16 {
 		t.Errorf("%d rows, reward %+v, mean of the rows %v", len(rows), d.Dataset.Reward, sum/160)
+	}
+	if view := newShell(t); len(d.Run.Groups) == 0 || d.Run.Groups[sampler.Overall].Groups != 40 {
+		t.Errorf("the session counts groups %+v", d.Run.Groups)
+	} else if view.do(codeOK, "view", dir, "--json"); !reflect.DeepEqual(view.document().Run.Groups, d.Run.Groups) {
+		t.Errorf("the session counts groups %+v, view %+v", d.Run.Groups, view.document().Run.Groups)
 	}
 	requireSameFromRows(t, rows)
 	for task, b := range best { // the shortest right sample of each group has it all

@@ -40,11 +40,13 @@ type session struct {
 	actor  *action.Set    // nil until episodes are played
 	scorer *reward.Scorer // likewise
 	groups *reward.Scorer // judges groups when they are published; nil = no grader does. It lives as long as the writer
-	file   runFile
-	writer *storage.Writer
-	closed bool  // the writer is
-	before int64 // episodes settled by earlier invocations
-	began  time.Time
+	// Samples of groups that were judged in this session, and those of them on which graders failed.
+	groupsGraded, groupsFailed atomic.Int64
+	file                       runFile
+	writer                     *storage.Writer
+	closed                     bool  // the writer is
+	before                     int64 // episodes settled by earlier invocations
+	began                      time.Time
 
 	tally   tally
 	hedges  hedges
@@ -142,7 +144,7 @@ func (s *session) taskConfig() taskfile.Config {
 // checkTasks reads every row once: whatever is wrong is said before the first request.
 func (s *session) checkTasks(ctx context.Context) error {
 	cfg := s.taskConfig()
-	err := errors.Join(s.checkTaskConfig(cfg), s.samplerConfig().Validate(), s.checkGraders())
+	err := errors.Join(s.checkTaskConfig(cfg), s.samplerConfig().Validate(), s.checkGraders(), s.checkGroupGraders())
 	if terr := s.openTools(ctx); terr != nil {
 		return withCode(codeUsage, errors.Join(err, terr))
 	}
@@ -542,7 +544,7 @@ func (s *session) build(ctx context.Context) (*pipeline, error) {
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
-		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, MinSettled: 100,
+		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, Unscored: s.groupsUnscored, MinSettled: 100,
 		Trace: scheduler.Trace{
 			Opened: func(*episode.Episode) { s.open.Add(1) },
 			Closed: func(*episode.Episode) { s.open.Add(-1) },

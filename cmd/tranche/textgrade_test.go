@@ -6,16 +6,17 @@ import (
 	"testing"
 )
 
-// The examples of the text graders play on the embedded engine: every row has a verdict, with its parts, and the total is that of the one
-// grader that counts.
+// The examples of the text graders play on the embedded engine: every row has a verdict, with its parts, and the total is that of the
+// graders that count.
 func TestExamplesOfTextGraders(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows       int
 		main       string
 		components []string
 	}{
-		"ifeval-style": {48, "instructions", []string{"instructions.strict", "instructions.loose", "loops", "loops.zlib", "length"}},
-		"tool-match":   {32, "calls", []string{"calls.names", "calls.matched"}},
+		"ifeval-style":  {48, "instructions", []string{"instructions.strict", "instructions.loose", "loops", "loops.zlib", "length"}},
+		"short-answers": {24, "", []string{"option", "option.parsed", "words", "words.exact", "shape", "shape.json", "bare"}},
+		"tool-match":    {32, "calls", []string{"calls.names", "calls.matched"}},
 	} {
 		s, dir := newShell(t), newRunDir(t)
 		s.do(codeOK, "run", "-c", filepath.Join("..", "..", "examples", name, "run.yaml"), "-o", dir, "-q", "--json")
@@ -30,6 +31,9 @@ func TestExamplesOfTextGraders(t *testing.T) {
 					t.Fatalf("%s %s: no verdict: %+v", name, key, r)
 				}
 				scores[*r.Name] = *r.Score
+			}
+			if c.main == "" { // several count
+				scores[""] = (scores["option"] + scores["words"]/2 + scores["shape"]/2) / 2
 			}
 			if row.Reward == nil || *row.Reward != scores[c.main] {
 				t.Errorf("%s %s: reward %v, %s %v", name, key, row.Reward, c.main, scores[c.main])

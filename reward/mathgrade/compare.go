@@ -143,7 +143,7 @@ func isName(n *node) bool {
 	return isLetters(n)
 }
 
-// stated gives what an equation states as its value, when the truth is a value: of x = 2 + 3 = 5 ≈ 5.0 it is 5, and 5.0 where that rounds 5.
+// stated gives what an equation states as its value, when the truth is a value: of x = 2/3 ≈ 0.67 it is 2/3, and 0.67 as that rounds 2/3.
 // An equation that has yet to be solved, such as 2x = 10, and a chain that contradicts itself state nothing.
 func (c *answers) stated(truth, n *node) []*node {
 	if len(n.rels) == 1 && n.rels[0] == "in" {
@@ -165,10 +165,48 @@ func (c *answers) stated(truth, n *node) []*node {
 	if !c.consistent(rest) {
 		return nil
 	}
-	if exact == len(rest)-1 {
-		return rest[exact:]
+	if last := rest[len(rest)-1]; exact < len(rest)-1 && c.approximates(last, rest[exact]) {
+		return []*node{rest[exact], last}
 	}
-	return []*node{rest[exact], rest[len(rest)-1]}
+	return rest[exact : exact+1]
+}
+
+// approximates reports whether a decimal is what a value rounds to at the places that it shows. A whole number could be another guess.
+func (c *answers) approximates(decimal, exact *node) bool {
+	if decimal.op == opUnit {
+		if exact.op == opUnit && exact.name == decimal.name {
+			exact = exact.kids[0]
+		}
+		decimal = decimal.kids[0]
+	}
+	half, ok := decimal.halfPlace()
+	if !ok || !exact.isExpr() || len(exact.symbols()) > 0 {
+		return false
+	}
+	c.setComplex(decimal, exact)
+	c.high.at = nil
+	x, err1 := c.high.eval(decimal)
+	y, err2 := c.high.eval(exact)
+	h, err3 := c.high.eval(half)
+	if err1 != nil || err2 != nil || err3 != nil {
+		return false
+	}
+	return c.gap(c.high, x, y).Cmp(c.high.abs(h)) <= 0
+}
+
+// halfPlace is half of the last place that a decimal shows: 0.005 of 3.14, 0.005·10^5 of 3.14·10^5.
+func (n *node) halfPlace() (*node, bool) {
+	switch {
+	case n.op == opNum && n.places > 0:
+		ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n.places)), nil)
+		return number(new(big.Rat).SetFrac(big.NewInt(1), ten.Mul(ten, big.NewInt(2)))), true
+	case n.op == opNeg, n.op == opPct, n.op == opDeg, n.op == opAdd && len(n.kids) == 1, n.op == opMul && len(n.kids) == 2 && n.kids[1].tenPower():
+		half, ok := n.kids[0].halfPlace()
+		c := *n
+		c.kids = append([]*node{half}, n.kids[1:]...)
+		return &c, ok
+	}
+	return nil, false
 }
 
 // consistent reports whether the members of a chain could all be the same value.

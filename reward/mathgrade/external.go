@@ -33,8 +33,7 @@ type ExternalOptions struct {
 	Python string `json:"python"`
 	// Children is how many are kept, each of which judges one answer at a time. Default 2.
 	Children int `json:"children"`
-	// Limit is the longest that one judgement may take; the child is killed then, there is no verdict, and another child is started.
-	// Default 10s.
+	// Limit is the longest that one judgement may take; the child is killed then, and another is started. Default 10s.
 	Limit time.Duration `json:"limit"`
 	// Memory is the most that a child may have, MiB of address space. Default 4096.
 	Memory int `json:"memory"`
@@ -88,6 +87,7 @@ type External struct {
 	stop  context.CancelFunc
 	once  sync.Once
 	tasks sync.WaitGroup // one goroutine a child
+	busy  time.Duration  // CPU time of a child that was killed at its limit, from which on it was at work; less is a busy machine
 }
 
 // NewExternal makes a grader and starts nothing.
@@ -100,6 +100,7 @@ func NewExternal(opt ExternalOptions) (*External, error) {
 		return nil, err
 	}
 	x := &External{opt: opt.withDefaults(), truth: truth, asks: make(chan ask)}
+	x.busy = x.opt.Limit / 2
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }
@@ -117,8 +118,8 @@ func (x *External) Close() error {
 
 // Reasons for no verdict.
 const (
-	verifierTimeout = "verifier_timeout" // the library did not end in time: the same answer would take as long again
-	verifierDied    = "verifier_died"    // a child ended of itself
+	verifierTimeout = "verifier_timeout" // the library did not end in time, and it was not for the answer's sake
+	verifierDied    = "verifier_died"    // a child ended of itself, likewise
 )
 
 // ask is one question to a child; its answer goes to reply, which never blocks.
@@ -129,8 +130,22 @@ type ask struct {
 }
 
 type outcome struct {
-	said reply
-	err  error
+	said  reply
+	err   error
+	asked bool          // a child was asked; else none could be started
+	used  time.Duration // CPU time of a child that was ended over it
+}
+
+// died says that a child ended of itself over a question.
+func (o outcome) died() bool {
+	var u *reward.Unjudged
+	return o.asked && errors.As(o.err, &u) && u.Reason == verifierDied
+}
+
+// exhausted says that a question took all the time or memory that there is.
+func (o outcome) exhausted(busy time.Duration) bool {
+	var u *reward.Unjudged
+	return errors.As(o.err, &u) && u.Reason == verifierTimeout && o.used >= busy || strings.HasPrefix(o.said.Error, "MemoryError")
 }
 
 // reply is what a child says.
@@ -143,6 +158,8 @@ type reply struct {
 	Error       string  `json:"error"`
 	CPU         float64 `json:"cpu"` // seconds
 }
+
+func (r reply) cpu() time.Duration { return time.Duration(r.CPU * float64(time.Second)) }
 
 // maxText is how much of the end of a text a child is given, bytes.
 const maxText = 20_000
@@ -157,25 +174,39 @@ func (x *External) Grade(ctx context.Context, in reward.Input) (reward.Finding, 
 		return reward.Finding{Evidence: "no final text"}, nil
 	}
 	x.once.Do(x.start)
-	got := make(chan outcome, 1)
-	select {
-	case x.asks <- ask{ctx, mathematics(truth), in.Text[max(0, len(in.Text)-maxText):], got}:
-	case <-ctx.Done():
-		return reward.Finding{}, ctx.Err()
-	case <-x.ctx.Done():
-		return reward.Finding{}, errors.New("math-verify: the grader is closed")
+	o := x.question(ctx, truth, in.Text)
+	if o.died() { // of this answer, or of something else?
+		o = x.question(ctx, truth, in.Text)
 	}
-	o := <-got // the child's goroutine always answers: it has a time limit
+	if (o.died() || o.exhausted(x.busy)) && x.question(ctx, truth, mathematics(truth)).fine() {
+		return reward.Finding{Evidence: fmt.Sprintf("the library cannot cope with the answer, want %q", short(truth)), Cost: reward.Cost{CPU: o.used}}, nil
+	}
 	if o.err != nil {
 		return reward.Finding{}, o.err
 	}
 	return x.finding(o.said, truth)
 }
 
+// fine says that there was a judgement.
+func (o outcome) fine() bool { return o.err == nil && o.said.Error == "" && !o.said.TruthUnread }
+
+// question has a child judge one text.
+func (x *External) question(ctx context.Context, truth, text string) outcome {
+	got := make(chan outcome, 1)
+	select {
+	case x.asks <- ask{ctx, mathematics(truth), text[max(0, len(text)-maxText):], got}:
+	case <-ctx.Done():
+		return outcome{err: ctx.Err()}
+	case <-x.ctx.Done():
+		return outcome{err: errors.New("math-verify: the grader is closed")}
+	}
+	return <-got // the child's goroutine always answers: it has a time limit
+}
+
 func (x *External) finding(r reply, truth string) (reward.Finding, error) {
 	f := reward.Finding{
 		Evidence: fmt.Sprintf("read %q, want %q", short(r.Read), short(truth)),
-		Cost:     episode.Cost{CPU: time.Duration(r.CPU * float64(time.Second))},
+		Cost:     episode.Cost{CPU: r.cpu()},
 	}
 	switch {
 	case r.TruthUnread:
@@ -216,10 +247,12 @@ func (x *External) serve() {
 				c, o.err = x.open(a.ctx)
 			}
 			if o.err == nil {
+				o.asked = true
 				o.said, o.err = x.put(c, a)
 			}
 			if c != nil && c.broken {
 				c.end()
+				o.used = c.used()
 				c = nil
 			}
 			a.reply <- o
@@ -258,6 +291,12 @@ type child struct {
 	kill    context.CancelFunc
 	release func()
 	broken  bool
+	spent   time.Duration // CPU time of what it answered, loading the library included
+}
+
+// used is the CPU time of a child that has ended over the question that it did not answer.
+func (c *child) used() time.Duration {
+	return c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime() - c.spent
 }
 
 // openTime is how long a child may take to load the library; on a busy machine that is long.
@@ -315,6 +354,7 @@ func (c *child) exchange(ctx context.Context, line []byte) (r reply, err error) 
 		return r, err
 	}
 	err = json.Unmarshal(answer, &r)
+	c.spent += r.cpu()
 	return r, err
 }
 

@@ -106,8 +106,10 @@ func TestAChildThatFailsGivesNoVerdict(t *testing.T) {
 		children         int // after one more question
 	}{
 		{"it goes on for ever", forEver, "slow", 100 * time.Millisecond, verifierTimeout, false, 2},
-		{"it dies", `case $line in *bad*) echo oh >&2; exit 3;; *) echo '{"right":true}';; esac`, "bad", time.Minute, verifierDied, true, 2},
-		{"it says what is no JSON", `case $line in *bad*) echo huh;; *) echo '{"right":true}';; esac`, "bad", time.Minute, verifierDied, true, 2},
+		// Asked again, and about the truth alone, it is no better.
+		{"it dies", `case $line in *good*) echo '{"right":true}';; *) echo oh >&2; exit 3;; esac`, "bad", time.Minute, verifierDied, true, 4},
+		{"it says what is no JSON", `case $line in *good*) echo '{"right":true}';; *) echo huh;; esac`, "bad", time.Minute, verifierDied, true, 4},
+		{"the memory is too small", `case $line in *good*) echo '{"right":true}';; *) echo '{"error":"MemoryError: x"}';; esac`, "bad", time.Minute, "", false, 1},
 		{"the library raised", `case $line in *bad*) echo '{"error":"TypeError: x"}';; *) echo '{"right":true}';; esac`, "bad", time.Minute, "", false, 1},
 		{"the truth was not read", `case $line in *bad*) echo '{"truth_unread":true}';; *) echo '{"right":true}';; esac`, "bad", time.Minute, reward.BadTruth, false, 1},
 	}
@@ -123,6 +125,31 @@ func TestAChildThatFailsGivesNoVerdict(t *testing.T) {
 			x.opt.Limit = time.Minute
 			if f, err := x.Grade(t.Context(), input("good", "7")); err != nil || f.Score != 1 {
 				t.Errorf("the next question: %+v, %v", f, err)
+			}
+			if n := len(started(t, pids)); n != c.children {
+				t.Errorf("%d children were started, want %d", n, c.children)
+			}
+		})
+	}
+}
+
+// An answer that no child copes with is wrong where the truth alone is judged all the same: else it would be a way around a 0.
+func TestAnAnswerThatCannotBeJudgedIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		bad      string
+		limit    time.Duration
+		children int
+	}{
+		"it works for ever":   {"while :; do :; done", 2 * time.Second, 2},
+		"it takes all memory": {`echo '{"error":"MemoryError: over the limit"}'`, time.Minute, 1},
+		"it ends the child":   {"exit 3", time.Minute, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program, pids := fake(t, `case $line in *tower*) `+c.bad+`;; *) echo '{"right":true}';; esac`)
+			x := external(t, ExternalOptions{Python: program, Children: 1, Limit: c.limit})
+			x.busy = 0 // the machine may have no time for it
+			if f, err := x.Grade(t.Context(), input("a tower", "7")); err != nil || f.Score != 0 || f.Evidence == "" {
+				t.Errorf("%+v, %v; want 0", f, err)
 			}
 			if n := len(started(t, pids)); n != c.children {
 				t.Errorf("%d children were started, want %d", n, c.children)

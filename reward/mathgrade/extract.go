@@ -74,7 +74,7 @@ func boxes(text string) []string {
 		if i < 0 {
 			return all[max(0, len(all)-maxBoxes):]
 		}
-		inside, end := closing(text[i+n:])
+		inside, end := reward.Braced(text[i+n:])
 		if s := strings.TrimSpace(inside); s != "" {
 			all = append(all, s)
 		}
@@ -97,24 +97,6 @@ func nextBox(text string) (start, length int) {
 		}
 	}
 	return -1, 0
-}
-
-// closing gives what stands before the brace that closes s, and where s goes on behind it; of one that never closes it gives everything.
-func closing(s string) (inside string, end int) {
-	depth := 1
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '\\':
-			i++ // \{ and \} are text
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return s[:i], i + 1
-			}
-		}
-	}
-	return s, len(s)
 }
 
 // maxMarks is how many places of one marker are looked at, from the end.
@@ -204,7 +186,7 @@ func skipCommand(s string, i int) int {
 	}
 	if strings.HasPrefix(s[i:], `\text`) || strings.HasPrefix(s[i:], `\math`) || strings.HasPrefix(s[i:], `\mbox`) {
 		if j < len(s) && s[j] == '{' {
-			_, end := closing(s[j+1:])
+			_, end := reward.Braced(s[j+1:])
 			j += 1 + end
 		}
 	}

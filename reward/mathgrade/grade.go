@@ -63,7 +63,7 @@ func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, er
 	if f.text == "" {
 		return reward.Finding{Evidence: "no answer found"}, nil
 	}
-	j := judgement{ctx: ctx, opt: g.opt, truth: truth, question: question(in)}
+	j := judgement{ctx: ctx, opt: g.opt, truth: truth, question: in.Asked()}
 	if len(f.boxes) > 0 && g.opt.Boxes == "agree" {
 		return j.boxes(f)
 	}
@@ -87,16 +87,6 @@ func (g *Grader) truth(t *episode.Task) (string, error) {
 		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: fmt.Sprintf("%d bytes, expected %d at most", len(s), maxAnswer)}
 	}
 	return s, nil
-}
-
-// question is the last thing that the user said in the prompt.
-func question(in reward.Input) string {
-	for _, m := range slices.Backward(in.Messages[:min(in.NumPrompt, len(in.Messages))]) {
-		if m.Role == episode.RoleUser && m.Content != nil {
-			return *m.Content
-		}
-	}
-	return ""
 }
 
 // judgement is the work on one answer.
@@ -214,6 +204,9 @@ func leading(answer string) (*node, bool) {
 		return nil, false
 	}
 	rest := strings.TrimLeft(answer[end:], " *$`%")
+	if another(rest) {
+		return nil, false
+	}
 	for w := range strings.FieldsSeq(words(rest)) {
 		switch w {
 		case "or", "to", "not", "maybe", "perhaps", "possibly", "either", "alternatively":
@@ -235,6 +228,21 @@ func leading(answer string) (*node, bool) {
 		return number(v), rest == "" || strings.ContainsAny(rest[:1], ".,;:(")
 	}
 	return number(v), true
+}
+
+// another reports whether a second number is offered behind the first: right behind its punctuation, or as a clause of its own.
+func another(rest string) bool {
+	const around = " $*`"
+	clauses := strings.Split(strings.NewReplacer(", ", "\n", ". ", "\n", "; ", "\n", ": ", "\n", "(", "\n", ")", "\n", "?", "\n").Replace(rest), "\n")
+	for i, c := range append(clauses, strings.TrimLeft(rest, ".,;:(?")) {
+		c = strings.Trim(c, around)
+		_, start, end, ok := reward.FirstNumber(c)
+		behind := i == len(clauses) && len(c) < len(strings.Trim(rest, around))
+		if ok && start == 0 && (behind || strings.Trim(c[end:], ".,;:!%"+around) == "") {
+			return true
+		}
+	}
+	return false
 }
 
 // echoes reports whether an answer that leaves work to do is taken from the task. A value that is worked out may well stand there.

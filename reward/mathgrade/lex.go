@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"tranche/reward"
 )
 
 // Limits on what is read as mathematics. An answer beyond them is not read at all; the work on what is read is bounded in eval.go.
@@ -791,7 +793,7 @@ func (l *lexer) braced() string {
 		l.i += size
 		return l.s[l.i-size : l.i]
 	}
-	inside, end := closing(l.s[l.i+1:])
+	inside, end := reward.Braced(l.s[l.i+1:])
 	l.i += 1 + end
 	return inside
 }

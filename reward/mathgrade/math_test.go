@@ -488,7 +488,7 @@ func TestAnythingIsItself(t *testing.T) {
 		if first.Score != again.Score || first.Evidence != again.Evidence || (err == nil) != (err2 == nil) {
 			t.Fatalf("%s for %s: %+v %v, then %+v %v", answer, truth, first, err, again, err2)
 		}
-		if inside, end := closing(truth + "}"); inside != truth || end != len(truth)+1 || strings.HasSuffix(truth, `\`) {
+		if inside, end := reward.Braced(truth + "}"); inside != truth || end != len(truth)+1 || strings.HasSuffix(truth, `\`) {
 			return // no box can hold it
 		}
 		self, err := g.Grade(context.Background(), input(`\boxed{`+truth+`}`, `\boxed{`+truth+`}`))
@@ -517,6 +517,38 @@ func TestDifferentValuesDiffer(t *testing.T) {
 			if got, why := verdict(t, g, input(`\boxed{`+answer+`}`, truth)); (got == "yes") != (i == k) {
 				t.Errorf("%s for %s: %s: %s", answer, truth, got, why)
 			}
+		}
+	}
+}
+
+// TestOneAnswerIsOneGuess: an answer that could stand for two truths is right for one of them at most.
+func TestOneAnswerIsOneGuess(t *testing.T) {
+	g := grader(t, Options{})
+	for _, c := range []struct{ answer, truth, want string }{
+		{`100 \approx 101`, "100", "yes"}, // the exact member
+		{`100 \approx 101`, "101", "no"},
+		{`x = 100 \approx 101`, "101", "no"},
+		{`x = 100 \approx 101`, "x = 101", "no"},
+		{`100 \approx 101.0`, "101", "no"},
+		{`100 \approx 100.6`, "100.6", "no"},
+		{`\frac23 \approx 0.67`, "0.67", "yes"},
+		{`\frac23 \approx 0.68`, "0.68", "no"},
+		{`-\frac23 \approx -0.67`, "-0.67", "yes"},
+		{`\frac23 \approx 66.7\%`, `66.7\%`, "yes"},
+		{`\frac23 \text{ m} \approx 0.67 \text{ m}`, `0.67 \text{ m}`, "yes"},
+		{`\frac{200000}{3} \approx 6.67 \times 10^4`, `6.67 \times 10^4`, "yes"},
+		{`\pi \approx 3.14`, `\pi`, "yes"},
+		{`3, 5?`, "3", "no"},
+		{`3. 5?`, "3", "no"},
+		{`3, $5?`, "3", "no"},
+		{`3 (5)`, "3", "no"},
+		{`3 eggs, 5?`, "3", "no"},
+		{`3? 5?`, "3", "no"},
+		{`18 dollars, because 9 at 2 each`, "18", "yes"},
+		{`18 dollars at 4.5 each`, "18", "yes"},
+	} {
+		if got, why := verdict(t, g, input(`\boxed{`+c.answer+`}`, c.truth)); got != c.want {
+			t.Errorf("%s for %s: %s, want %s: %s", c.answer, c.truth, got, c.want, why)
 		}
 	}
 }

@@ -40,7 +40,7 @@ def judge(truth, text):
     return {"right": bool(right), "read": str(answer[0])[:200]}
 
 
-say(ready=version("math-verify"))
+say(ready=version("math-verify"), cpu=time.process_time())
 for line in sys.stdin:
     ask = json.loads(line)
     began = time.process_time()

@@ -3,6 +3,8 @@ package mathgrade
 import (
 	"strings"
 	"unicode"
+
+	"tranche/reward"
 )
 
 // unwrapped takes away what only sets a text: \text{…}, dollar signs, spaces at the ends.
@@ -13,7 +15,7 @@ func unwrapped(s string) string {
 			if i < 0 {
 				break
 			}
-			inside, end := closing(s[i+len(c):])
+			inside, end := reward.Braced(s[i+len(c):])
 			s = s[:i] + inside + s[i+len(c)+end:]
 		}
 	}

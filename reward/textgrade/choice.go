@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"tranche/episode"
 	"tranche/reward"
 )
 
@@ -50,7 +49,7 @@ func (g choice) Grade(_ context.Context, in reward.Input) (reward.Finding, error
 		return reward.Finding{Evidence: fmt.Sprintf("names no option or several (%s), want %q", where, q.want), Parts: []reward.Part{recorded("parsed", 0, nil)}}, nil
 	}
 	return reward.Finding{
-		Score: boolScore(named == q.want), Evidence: fmt.Sprintf("%q (%s), want %q", clip(named, 60), where, clip(q.want, 60)),
+		Score: boolScore(named == q.want), Evidence: fmt.Sprintf("%q (%s), want %q", reward.Clip(named, 60), where, reward.Clip(q.want, 60)),
 		Parts: []reward.Part{recorded("parsed", 1, nil)},
 	}, nil
 }
@@ -78,11 +77,11 @@ func (g choice) question(in reward.Input) (question, error) {
 		}
 		q.options = list
 	} else {
-		q.options = promptOptions(lastUser(in))
+		q.options = promptOptions(in.Asked())
 	}
 	q.want = q.right(*t.Answer, ok)
 	if q.want == "" {
-		return question{}, badTruth("nothing is left of %q", clip(*t.Answer, 80))
+		return question{}, badTruth("nothing is left of %q", reward.Clip(*t.Answer, 80))
 	}
 	return q, nil
 }
@@ -125,14 +124,14 @@ func (q question) offers(label string) bool {
 func (q question) answer(text, marker string) (named, where string) {
 	if marker != "" {
 		if i := strings.LastIndex(text, marker); i >= 0 {
-			return q.read(firstLine(text[i+len(marker):]), true), fmt.Sprintf("after %q", marker)
+			return q.read(reward.FirstLine(text[i+len(marker):]), true), fmt.Sprintf("after %q", marker)
 		}
 	}
-	if inside, ok := boxed(text); ok {
+	if inside, ok := reward.Boxed(text); ok {
 		return q.read(inside, true), `in \boxed{}`
 	}
 	if at := lastMatch(answerIs, text); at >= 0 {
-		return q.read(firstLine(text[at:]), true), `after "answer is"`
+		return q.read(reward.FirstLine(text[at:]), true), `after "answer is"`
 	}
 	if named = q.read(text, false); named != "" && (len(q.options) > 0 || named == q.want) {
 		return named, "all of the text"
@@ -255,7 +254,7 @@ func startsWith(s, beginning string) bool {
 // bare takes off what wraps an answer: markup, quotes, LaTeX, words such as "option".
 func bare(s string) string {
 	s = strings.TrimSpace(s)
-	if inside, ok := boxed(s); ok {
+	if inside, ok := reward.Boxed(s); ok {
 		s = inside
 	}
 	for _, wrap := range []string{`\text{`, `\textbf{`, `\mathrm{`, `\mathbf{`} {
@@ -324,42 +323,6 @@ func promptOptions(prompt string) []option {
 		}
 	}
 	return list
-}
-
-// lastUser is the last thing that the prompt says for the user.
-func lastUser(in reward.Input) string {
-	for i := min(in.NumPrompt, len(in.Messages)) - 1; i >= 0; i-- {
-		if m := in.Messages[i]; m.Role == episode.RoleUser {
-			return m.Text()
-		}
-	}
-	return ""
-}
-
-// boxed is what the last \boxed{…} holds.
-func boxed(text string) (string, bool) {
-	const open = `\boxed{`
-	i := strings.LastIndex(text, open)
-	if i < 0 {
-		return "", false
-	}
-	inside, depth := text[i+len(open):], 1
-	for j := 0; j < len(inside); j++ {
-		switch inside[j] {
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return inside[:j], true
-			}
-		}
-	}
-	return inside, true
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
 }
 
 func lastLine(s string) string {

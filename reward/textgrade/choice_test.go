@@ -79,6 +79,8 @@ func TestChoicesOfAColumn(t *testing.T) {
 		"texts, truth a text":    {`{"choices": ["red", "blue"]}`, "blue", "(B)", 1},
 		"texts that are numbers": {`{"choices": ["3", "1"]}`, "1", "B", 1},
 		"ARC":                    {`{"choices": {"label": ["A", "B"], "text": ["red", "blue"]}}`, "A", "the answer is red", 1},
+		"braces that are text":   {`{"choices": ["x \\} y", "x \\"]}`, "A", `so \boxed{x \} y}`, 1},
+		"and not their half":     {`{"choices": ["x \\} y", "x \\"]}`, "B", `so \boxed{x \} y}`, 0},
 		"wrong":                  {`{"choices": ["red", "blue"]}`, "1", "A", 0},
 	} {
 		if got := score(t, grader(t, "choice", ""), answered(asked("Which?", c.truth, c.extra), c.text)); got != c.want {

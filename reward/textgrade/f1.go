@@ -48,7 +48,7 @@ func (g f1) Grade(_ context.Context, in reward.Input) (reward.Finding, error) {
 		}
 	}
 	return reward.Finding{
-		Score: best, Evidence: fmt.Sprintf("%d words, %.3f of %q", len(got), best, clip(want, 100)),
+		Score: best, Evidence: fmt.Sprintf("%d words, %.3f of %q", len(got), best, reward.Clip(want, 100)),
 		Parts: []reward.Part{recorded("exact", boolScore(same), nil)},
 	}, nil
 }

@@ -109,13 +109,13 @@ func tagFault(text string, tags []string, around bool) string {
 				return tag + " stands too early"
 			}
 			if !around && tag[1] != '/' && strings.TrimSpace(text[at:i]) != "" {
-				return fmt.Sprintf("%q stands before %s", clip(strings.TrimSpace(text[at:i]), 40), tag)
+				return fmt.Sprintf("%q stands before %s", reward.Clip(strings.TrimSpace(text[at:i]), 40), tag)
 			}
 			at = i + len(tag)
 		}
 	}
 	if rest := strings.TrimSpace(text[at:]); !around && rest != "" {
-		return fmt.Sprintf("%q stands behind the last tag", clip(rest, 40))
+		return fmt.Sprintf("%q stands behind the last tag", reward.Clip(rest, 40))
 	}
 	return ""
 }

@@ -170,13 +170,13 @@ func statedInstructions(t *episode.Task) (ids []string, args []map[string]json.R
 		return nil, nil, &reward.Unjudged{Reason: reward.MissingTruth, Detail: "the task has no column instruction_id_list"}
 	}
 	if err := json.Unmarshal(idList, &ids); err != nil || len(ids) == 0 {
-		return nil, nil, badTruth("instruction_id_list: expected a list of names, found %s", clip(string(idList), 60))
+		return nil, nil, badTruth("instruction_id_list: expected a list of names, found %s", reward.Clip(string(idList), 60))
 	}
 	if len(argList) == 0 || string(argList) == "null" {
 		return ids, make([]map[string]json.RawMessage, len(ids)), nil
 	}
 	if err := json.Unmarshal(argList, &args); err != nil {
-		return nil, nil, badTruth("kwargs: expected a list of objects, found %s", clip(string(argList), 60))
+		return nil, nil, badTruth("kwargs: expected a list of objects, found %s", reward.Clip(string(argList), 60))
 	}
 	return ids, args, nil
 }
@@ -216,7 +216,7 @@ func (k *kwargs) take(name string, into any, what string) {
 		return
 	}
 	if json.Unmarshal(raw, into) != nil {
-		k.errs = append(k.errs, fmt.Errorf("%s: expected %s, found %s", name, what, clip(string(raw), 40)))
+		k.errs = append(k.errs, fmt.Errorf("%s: expected %s, found %s", name, what, reward.Clip(string(raw), 40)))
 	}
 }
 
@@ -263,7 +263,7 @@ func (k *kwargs) bound(relation, count string) func(n int) bool {
 	case "less than":
 		return func(n int) bool { return n < least }
 	}
-	k.errs = append(k.errs, fmt.Errorf("%s: %q, expected \"at least\" or \"less than\"", relation, clip(r, 40)))
+	k.errs = append(k.errs, fmt.Errorf("%s: %q, expected \"at least\" or \"less than\"", relation, reward.Clip(r, 40)))
 	return nil
 }
 

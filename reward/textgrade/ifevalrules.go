@@ -118,7 +118,7 @@ func forbidden(k *kwargs) func(string) bool {
 func letters(k *kwargs) func(string) bool {
 	letter := strings.ToLower(k.text("letter"))
 	if utf8.RuneCountInString(letter) > 1 {
-		k.errs = append(k.errs, fmt.Errorf("letter: %q, expected one sign", clip(letter, 20)))
+		k.errs = append(k.errs, fmt.Errorf("letter: %q, expected one sign", reward.Clip(letter, 20)))
 	}
 	within := k.bound("let_relation", "let_frequency")
 	return func(text string) bool { return within(strings.Count(strings.ToLower(text), letter)) }
@@ -132,7 +132,7 @@ func inLanguage(k *kwargs, known func() (*languages, error)) (func(string) bool,
 		return nil, err
 	}
 	if !l.knows(code) {
-		return nil, &reward.Unjudged{Reason: "unknown_language", Detail: fmt.Sprintf("%q cannot be told from others", clip(code, 20))}
+		return nil, &reward.Unjudged{Reason: "unknown_language", Detail: fmt.Sprintf("%q cannot be told from others", reward.Clip(code, 20))}
 	}
 	return func(text string) bool { return sameLanguage(l.detect(text), code) }, nil
 }

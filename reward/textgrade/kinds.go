@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"tranche/episode"
 	"tranche/reward"
@@ -82,15 +81,4 @@ func boolScore(yes bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// clip shortens s to about limit bytes, at a rune.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit] + "…"
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"tranche/reward"
 )
 
 // languages.gz is made by languages_generate.go, which says what is in it, of langdetect's profiles (NOTICE).
@@ -55,7 +57,7 @@ func readLanguages(packed []byte) (*languages, error) {
 		}
 		gram, marks, ok := strings.Cut(lines.Text(), "\t")
 		if !ok || len(marks)%2 != 0 {
-			return nil, fmt.Errorf("reading the profiles of languages: a line that is none: %q", clip(lines.Text(), 40))
+			return nil, fmt.Errorf("reading the profiles of languages: a line that is none: %q", reward.Clip(lines.Text(), 40))
 		}
 		list := make([]often, len(marks)/2)
 		for i := range list {

@@ -63,21 +63,21 @@ func texts() *rapid.Generator[string] {
 func checkText(t interface{ Errorf(string, ...any) }, name string, g reward.Grader, in reward.Input) {
 	f, err := g.Grade(context.Background(), in)
 	if err != nil {
-		t.Errorf("%s: %q is no verdict: %v", name, clip(in.Text, 100), err)
+		t.Errorf("%s: %q is no verdict: %v", name, reward.Clip(in.Text, 100), err)
 		return
 	}
 	if !(f.Score >= 0 && f.Score <= 1) {
-		t.Errorf("%s: %q scores %v", name, clip(in.Text, 100), f.Score)
+		t.Errorf("%s: %q scores %v", name, reward.Clip(in.Text, 100), f.Score)
 	}
 	names := map[string]bool{}
 	for _, p := range f.Parts {
 		if names[p.Name] || p.Name == "" || p.Score == nil || !(*p.Score >= 0 && *p.Score <= 1) {
-			t.Errorf("%s: %q has the part %+v", name, clip(in.Text, 100), p)
+			t.Errorf("%s: %q has the part %+v", name, reward.Clip(in.Text, 100), p)
 		}
 		names[p.Name] = true
 	}
 	if again, err := g.Grade(context.Background(), in); err != nil || !reflect.DeepEqual(f, again) {
-		t.Errorf("%s: %q is judged %+v, then %+v (%v)", name, clip(in.Text, 100), f, again, err)
+		t.Errorf("%s: %q is judged %+v, then %+v (%v)", name, reward.Clip(in.Text, 100), f, again, err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestVerdictsDoNotDependOnWorkers(t *testing.T) {
 	}
 	task := asked("Options:\n(A) a\n(B) b", "(B)", `{"instruction_id_list": ["language:response_language", "punctuation:no_comma"], "kwargs": [{"language": "sw"}, {}]}`)
 	var seen []string
-	for _, workers := range []int{1, 8} {
+	for _, workers := range []int{1, 16} {
 		s, err := reward.New(reward.Config{Graders: specs, Workers: workers}, Kinds()...)
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestVerdictsDoNotDependOnWorkers(t *testing.T) {
 		seen = append(seen, strings.Join(verdicts, "\n"))
 	}
 	if seen[0] != seen[1] || !strings.Contains(seen[0], "response_language") {
-		t.Errorf("one worker says\n%s\neight say\n%s", clip(seen[0], 2000), clip(seen[1], 2000))
+		t.Errorf("one worker says\n%s\nsixteen say\n%s", reward.Clip(seen[0], 2000), reward.Clip(seen[1], 2000))
 	}
 }
 

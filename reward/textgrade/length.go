@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
-	"tranche/episode"
 	"tranche/reward"
 )
 
@@ -43,9 +43,15 @@ func newLengthRamp(s reward.Spec) (reward.Grader, error) {
 func (lengthRamp) ID() string { return "length_ramp/1" }
 
 func (g lengthRamp) Grade(_ context.Context, in reward.Input) (reward.Finding, error) {
-	tokens, err := generated(in.Turns, g.cfg.Count)
-	if err != nil {
-		return reward.Finding{}, err
+	if strings.TrimSpace(in.Text) == "" { // the shortest of all would be silence
+		return reward.Finding{Evidence: "no final text"}, nil
+	}
+	tokens, longest, unknown := in.Generated()
+	if unknown >= 0 {
+		return reward.Finding{}, &reward.Unjudged{Reason: "unknown_length", Detail: fmt.Sprintf("turn %d: the server did not say how many tokens it generated", unknown)}
+	}
+	if g.cfg.Count == "longest" {
+		tokens = longest
 	}
 	over := tokens - (g.cfg.Max - g.cfg.Buffer)
 	score := 1 - float64(over)/float64(g.cfg.Buffer)
@@ -54,20 +60,4 @@ func (g lengthRamp) Grade(_ context.Context, in reward.Input) (reward.Finding, e
 		Score: min(max(score, 0), 1), Raw: &raw,
 		Evidence: fmt.Sprintf("%d tokens, falls from %d to %d", tokens, g.cfg.Max-g.cfg.Buffer, g.cfg.Max),
 	}, nil
-}
-
-// generated counts the tokens that the server says it generated.
-func generated(turns []episode.Turn, count string) (int, error) {
-	total, longest := 0, 0
-	for i, t := range turns {
-		if t.CompletionTokens == nil {
-			return 0, &reward.Unjudged{Reason: "unknown_length", Detail: fmt.Sprintf("turn %d: the server did not say how many tokens it generated", i)}
-		}
-		total += int(*t.CompletionTokens)
-		longest = max(longest, int(*t.CompletionTokens))
-	}
-	if count == "longest" {
-		return longest, nil
-	}
-	return total, nil
 }

@@ -156,12 +156,17 @@ func TestLengthRamp(t *testing.T) {
 		"longest turn": {`{"max": 100, "buffer": 20, "count": "longest"}`, turnsOf(45, 85, 45), 0.75},
 		"no turn":      {`{"max": 100, "buffer": 20}`, nil, 1},
 	} {
-		if got := score(t, grader(t, "length_ramp", c.options), reward.Input{Turns: c.turns}); !near(got, c.want) {
+		if got := score(t, grader(t, "length_ramp", c.options), reward.Input{Turns: c.turns, Text: "18", Said: true}); !near(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	if got := reason(t, grader(t, "length_ramp", `{"max": 100, "buffer": 20}`), reward.Input{Turns: append(turnsOf(1), episode.Turn{})}); got != "unknown_length" {
+	if got := reason(t, grader(t, "length_ramp", `{"max": 100, "buffer": 20}`), reward.Input{Turns: append(turnsOf(1), episode.Turn{}), Text: "18", Said: true}); got != "unknown_length" {
 		t.Errorf("a turn of unknown length: %q", got)
+	}
+	for _, silent := range []reward.Input{{}, {Turns: turnsOf(10)}, {Turns: turnsOf(10), Text: " \n", Said: true}} {
+		if got := score(t, grader(t, "length_ramp", `{"max": 100, "buffer": 20}`), silent); got != 0 {
+			t.Errorf("silence of %d turns: %v, want 0", len(silent.Turns), got)
+		}
 	}
 }
 
@@ -203,7 +208,7 @@ func TestRepetition(t *testing.T) {
 func TestWrongOptionsAreNamed(t *testing.T) {
 	for _, c := range []struct{ kind, options, want string }{
 		{"f1", `{"markr": "x"}`, "markr"}, {"choice", `{"choices": 3}`, "choices"}, {"json_schema", `{"schema": {"type": 3}}`, "schema"},
-		{"tool_match", `{"order": "random"}`, "order"}, {"tool_match", `{"strings": "fuzzy"}`, "strings"}, {"tool_match", `{"from": "x"}`, "from"},
+		{"tool_match", `{"order": "random"}`, "order"}, {"tool_match", `{"strings": "fuzzy"}`, "strings"}, {"tool_match", `{"from": "x"}`, "from"}, {"tool_match", `{"most": 3}`, "most"},
 		{"ifeval", `{"mode": "lax"}`, "mode"}, {"ifeval", `{"score": "sum"}`, "score"},
 		{"format", "", "tags"}, {"format", `{"tags": ["a b"]}`, "tags[0]"}, {"format", `{"tags": ["a", "a"]}`, "tags[1]"}, {"format", `{"pattern": "("}`, "pattern"},
 		{"length_ramp", "", "max"}, {"length_ramp", `{"max": 10, "buffer": 11}`, "buffer"}, {"length_ramp", `{"max": 10, "buffer": 1, "count": "x"}`, "count"},

@@ -1,6 +1,7 @@
 package textgrade
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,9 @@ type ToolMatchConfig struct {
 	Order string `json:"order"`
 	// Extra allows calls that the ground truth does not have. Default false: one more is wrong.
 	Extra bool `json:"extra"`
+	// Most is how many calls an episode may have with Extra; with more it scores 0, or trying everything would be right. Default three more
+	// than three for each wanted call.
+	Most int `json:"most"`
 	// Partial gives the share of the calls that are right, in place of nothing, where not all are. Default false.
 	Partial bool `json:"partial"`
 	// Strings says how texts are compared: loose (BFCL's: case, spaces and ,./-_*^ do not count, ' is ") or exact. Default loose.
@@ -50,6 +54,9 @@ func newToolMatch(s reward.Spec) (reward.Grader, error) {
 			errs = append(errs, fmt.Errorf("%s: %q, expected %s or %s", o.name, o.value, o.one, o.other))
 		}
 	}
+	if cfg.Most < 0 || cfg.Most > 0 && !cfg.Extra {
+		errs = append(errs, fmt.Errorf("most: %d, expected the most calls that an episode may have, with extra; or 0 for the default", cfg.Most))
+	}
 	return toolMatch{cfg}, errors.Join(errs...)
 }
 
@@ -70,6 +77,9 @@ func (g toolMatch) Grade(_ context.Context, in reward.Input) (reward.Finding, er
 	}
 	if len(made) == 0 && (len(want) > 0 || strings.TrimSpace(in.Text) == "") {
 		return reward.Finding{Evidence: "no call" + unread, Parts: []reward.Part{recorded("names", 0, nil), recorded("matched", 0, nil)}}, nil
+	}
+	if most := cmp.Or(g.cfg.Most, 3*len(want)+3); g.cfg.Extra && len(made) > most {
+		return reward.Finding{Evidence: fmt.Sprintf("%d calls, at most %d may be made", len(made), most)}, nil
 	}
 	for i := range made {
 		made[i] = byPosition(made[i], tools)

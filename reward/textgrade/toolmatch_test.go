@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"tranche/episode"
+	"tranche/reward"
 )
 
 const areaTool = `{"function": [{"name": "math.area", "parameters": {"type": "dict", "properties": {"base": {"type": "integer"}, "height": {"type": "float"},
@@ -56,6 +57,10 @@ func TestCallsAgainstAllowedValues(t *testing.T) {
 func TestSeveralCalls(t *testing.T) {
 	const truth = `[{"name": "go", "arguments": {"to": "a"}}, {"name": "go", "arguments": {"to": "b"}}, "stop(hard=True)"]`
 	a, b, stop := toolCall("go", `{"to": "a"}`), toolCall("go", `{"to": "b"}`), toolCall("stop", `{"hard": true}`)
+	everything := []episode.ToolCall{stop} // a call for every place there is
+	for to := 'a'; to < 'p'; to++ {
+		everything = append(everything, toolCall("go", fmt.Sprintf(`{"to": "%c"}`, to)))
+	}
 	for name, c := range map[string]struct {
 		options string
 		calls   []episode.ToolCall
@@ -70,6 +75,10 @@ func TestSeveralCalls(t *testing.T) {
 		"one more":                  {"", []episode.ToolCall{a, b, stop, a}, 0},
 		"one more, allowed":         {`{"extra": true}`, []episode.ToolCall{a, b, stop, a}, 1},
 		"between, allowed":          {`{"extra": true, "order": "fixed"}`, []episode.ToolCall{a, stop, b, a, stop}, 1},
+		"all that can be":           {`{"extra": true}`, everything, 0},
+		"all that can be, allowed":  {`{"extra": true, "most": 20}`, everything, 1},
+		"more than allowed":         {`{"extra": true, "most": 3}`, []episode.ToolCall{a, b, stop, a}, 0},
+		"as many as allowed":        {`{"extra": true, "most": 4}`, []episode.ToolCall{a, b, stop, a}, 1},
 		"partly":                    {`{"partial": true}`, []episode.ToolCall{a, stop}, 2.0 / 3},
 		"partly, with one too many": {`{"partial": true}`, []episode.ToolCall{a, b, stop, stop}, 3.0 / 4},
 		"partly, in order":          {`{"partial": true, "order": "fixed"}`, []episode.ToolCall{stop, a, b}, 2.0 / 3},
@@ -384,7 +393,7 @@ func TestPythonCalls(t *testing.T) {
 	}
 	for _, bad := range []string{"", "f", "f(", "f(a=)", "f(a=1,,b=2)", "f(a=1 b=2)", "f(x)", "f(a=1)(b=2)", "f(a=1, a=2)", "[f()", "f() g()", "f('a)", "f(" + strings.Repeat("[", 1000), "f({1: 2})"} {
 		if calls, err := pyCalls(bad); err == nil {
-			t.Errorf("%q is read as %+v", clip(bad, 40), calls)
+			t.Errorf("%q is read as %+v", reward.Clip(bad, 40), calls)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func wantedCall(item any, tools map[string]parameters) (wanted, error) {
 	if text, ok := item.(string); ok {
 		calls, err := pyCalls(text)
 		if err != nil || len(calls) != 1 {
-			return wanted{}, fmt.Errorf("%q is no call (%v)", clip(text, 60), err)
+			return wanted{}, fmt.Errorf("%q is no call (%v)", reward.Clip(text, 60), err)
 		}
 		return exactly(calls[0], tools)
 	}
