@@ -30,7 +30,7 @@ type Plan struct {
 	supply  supply
 	open    map[groupKey]*openGroup // training groups that have not ended; only where the plan decides
 	due     []episode.Draw          // to be handed out before anything new
-	spread  *population
+	spread  populations
 	drawn   int64 // training groups
 	useful  int64
 	evals   int   // evaluations
@@ -70,7 +70,7 @@ func NewPlan(ctx context.Context, cfg PlanConfig, with PlanParts) (*Plan, error)
 	}
 	cfg = cfg.filled()
 	p := &Plan{Knobs: Knobs{cfg.Config}, cfg: cfg, rec: with.Record, ended: with.Ended, wake: make(chan struct{}, 1), decides: cfg.Decides(),
-		open: map[groupKey]*openGroup{}, spread: newPopulation()}
+		open: map[groupKey]*openGroup{}, spread: newPopulations()}
 	if p.decides && p.rec == nil {
 		return nil, errors.New("a plan that decides by results needs a record")
 	}
@@ -314,19 +314,10 @@ func (p *Plan) sure(g *openGroup) bool {
 // conclude takes a whole group.
 func (p *Plan) conclude(d episode.Draw, rewards []*float64) {
 	delete(p.open, groupKey{d.Task.ID, d.Round})
-	useful, judged := differ(rewards)
-	if useful {
+	if useful, _ := differ(rewards); useful {
 		p.useful++
 	}
-	passes := 0
-	for _, r := range rewards {
-		if r != nil && *r >= 1 {
-			passes++
-		}
-	}
-	if judged > 0 {
-		p.spread.add(judged, passes)
-	}
+	p.spread.add(rewards)
 	p.supply.learn(d.Task.ID, rewards)
 	if len(rewards) < d.Samples {
 		p.ended(d.Task.ID, d.Round, len(rewards))

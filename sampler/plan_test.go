@@ -453,6 +453,54 @@ func TestGrowKeepsItsError(t *testing.T) {
 	}
 }
 
+// TestGrowKeepsItsErrorWithParts: where tasks never pass wholly and give half a reward now and then, four zeros do not say that the others are
+// zeros too.
+func TestGrowKeepsItsErrorWithParts(t *testing.T) {
+	oneGoroutine(t)
+	const limit = 0.1
+	rec, tasks := &memory{}, made(600, 1)
+	p := newPlan(t, PlanConfig{Config: Config{Samples: 8}, Grow: Grow{From: 4, Error: limit}}, tasks, rec)
+	reward := func(o episode.Outcome) *float64 {
+		if chance("parts", o.TaskID, fmt.Sprint(o.Sample)) < chance("parts", o.TaskID) {
+			return episode.Ptr(0.5)
+		}
+		return episode.Ptr(0.0)
+	}
+	w := &world{rng: rand.New(rand.NewPCG(1, 5)), atOnce: 40, reward: reward, stored: map[string]*float64{}}
+	w.play(t, p)
+	list, _, err := events(rec.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, wrong := 0, 0
+	for _, e := range list {
+		if e.Done == nil || len(e.Done.Rewards) == 8 {
+			continue
+		}
+		stopped++
+		for s := 4; s < 8; s++ {
+			if *reward(episode.Outcome{TaskID: e.Done.Task, Sample: s}) > 0 {
+				wrong++
+				break
+			}
+		}
+	}
+	if float64(wrong) > limit*float64(stopped)+3*math.Sqrt(limit*float64(max(stopped, 1))) {
+		t.Errorf("%d of %d stopped groups would have differed", wrong, stopped)
+	}
+}
+
+// TestKnownPartsAreNoPasses: what is known of a task counts for each side as what it is there.
+func TestKnownPartsAreNoPasses(t *testing.T) {
+	half := Belief{}.After([]*float64{episode.Ptr(0.5), episode.Ptr(0.5), episode.Ptr(1.0), episode.Ptr(0.0)}, 1)
+	if yes, no := half.wholes(); yes != 1 || no != 3 {
+		t.Errorf("%v whole passes and %v others, want 1 and 3", yes, no)
+	}
+	if yes, no := half.somes(); yes != 3 || no != 1 {
+		t.Errorf("%v with some reward and %v without, want 3 and 1", yes, no)
+	}
+}
+
 // TestPlanWaitsForOutcomes: Next sleeps while what comes next is not decided, wakes with the outcome, and ends with its context.
 func TestPlanWaitsForOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
