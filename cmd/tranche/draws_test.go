@@ -112,7 +112,7 @@ func checkDrawn(t *testing.T, dir string, useful int64) {
 			continue
 		}
 		trained++
-		groups.Add(r.GroupID, "d", int(r.GroupSize), r.Reward)
+		groups.Add(r.GroupID, r.TaskID, "d", int(r.GroupSize), r.Reward)
 		for _, f := range r.Flags {
 			if f == storage.FlagZeroVariance {
 				flagged++
