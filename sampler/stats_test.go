@@ -230,9 +230,9 @@ func TestIntervalsAreOverTasks(t *testing.T) {
 	held := 0
 	for range sets {
 		g := Groups{Again: true}
-		for task := range 40 {
+		for task := range 30 {
 			p := rng.Float64() * 2 * truth
-			for round := range 10 {
+			for round := range 6 {
 				for range 4 {
 					r := 0.0
 					if rng.Float64() < p {

@@ -162,14 +162,17 @@ func (d *draws) source(ctx context.Context, s *session) (from order, knobs *samp
 		if err != nil {
 			return nil, nil, withCode(codeUsage, err)
 		}
+		src.Begin(s.file.Created)
 		from, knobs = src, &src.Knobs
 	} else {
 		from, knobs = closer{d.plan, d}, &d.plan.Knobs
+		if err := d.plan.Begin(s.file.Created); err != nil {
+			return nil, nil, withCode(codeTasks, err)
+		}
 		if err := d.plan.Restore(ctx, d.text); err != nil {
 			return nil, nil, withCode(codeRefused, fmt.Errorf("go on from %s: %w", storage.DrawsName, err))
 		}
 	}
-	knobs.Begin(s.file.Created)
 	if err := d.load(s); err != nil {
 		return nil, nil, err
 	}
