@@ -68,7 +68,7 @@ func (r *report) drawsText(p *printer) {
 	}
 	p.line("  draws      %s", text)
 	if d.Short {
-		p.line("  %s", p.paint(yellow, "there were not as many useful groups as wanted (--max-draws, or the tasks ran out)"))
+		p.line("  %s", p.paint(yellow, "there were not as many useful groups as wanted (--max-draws, or the tasks ran out); the run is complete all the same, with no exit code of its own for that"))
 	}
 }
 
