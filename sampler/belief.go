@@ -11,10 +11,16 @@ import (
 type Belief struct {
 	Pass float64 `json:"pass"`
 	Fail float64 `json:"fail"`
+	// Whole and Zero are how many of these trials had a reward of 1 or more, and of 0: parts of a pass are neither.
+	Whole float64 `json:"whole,omitempty"`
+	Zero  float64 `json:"zero,omitempty"`
 }
 
-// Mean is the expected pass rate.
-func (b Belief) Mean() float64 { return (1 + b.Pass) / (2 + b.Pass + b.Fail) }
+// wholes counts what passed wholly against all else.
+func (b Belief) wholes() (yes, no float64) { return b.Whole, max(b.Pass+b.Fail-b.Whole, 0) }
+
+// somes counts what had any reward against what had none.
+func (b Belief) somes() (yes, no float64) { return max(b.Pass+b.Fail-b.Zero, 0), b.Zero }
 
 // Inside is the chance that the pass rate is from low to high.
 func (b Belief) Inside(low, high float64) float64 {
@@ -24,26 +30,74 @@ func (b Belief) Inside(low, high float64) float64 {
 // After is the belief once rewards from 0 to 1 came; nil ones say nothing. keep is how much of what was known before still counts: the
 // model changes.
 func (b Belief) After(rewards []*float64, keep float64) Belief {
-	b.Pass, b.Fail = b.Pass*keep, b.Fail*keep
+	b = b.times(keep)
 	for _, r := range rewards {
 		if r != nil {
 			p := min(max(*r, 0), 1)
 			b.Pass += p
 			b.Fail += 1 - p
+			switch p {
+			case 1:
+				b.Whole++
+			case 0:
+				b.Zero++
+			}
 		}
 	}
 	return b
 }
 
+func (b Belief) times(f float64) Belief {
+	return Belief{b.Pass * f, b.Fail * f, b.Whole * f, b.Zero * f}
+}
+
 // atMost scales the belief down to the weight of so many trials.
 func (b Belief) atMost(trials float64) Belief {
 	if n := b.Pass + b.Fail; n > trials {
-		b.Pass, b.Fail = b.Pass*trials/n, b.Fail*trials/n
+		return b.times(trials / n)
 	}
 	return b
 }
 
-// population is how pass rates are spread over tasks: as one of many Beta(a, b), each as likely as the groups that were seen make it. One of
+// populations are how the chances of a whole reward and of any reward are spread over tasks. Where rewards come in parts these are two
+// things: tasks that never pass wholly may often give half.
+type populations struct{ whole, some *population }
+
+func newPopulations() populations { return populations{newPopulation(), newPopulation()} }
+
+// add takes the rewards of a group.
+func (p populations) add(rewards []*float64) {
+	judged, whole, some := 0, 0, 0
+	for _, r := range rewards {
+		if r == nil {
+			continue
+		}
+		judged++
+		if *r >= 1 {
+			whole++
+		}
+		if *r > 0 {
+			some++
+		}
+	}
+	if judged > 0 {
+		p.whole.add(judged, whole)
+		p.some.add(judged, some)
+	}
+}
+
+// differs is the chance that at least one of `more` further samples is unlike the n before, which all passed wholly or all gave nothing. known is
+// what speaks for the task besides.
+func (p populations) differs(known Belief, n, more int, passed bool) float64 {
+	if passed {
+		yes, no := known.wholes()
+		return p.whole.differs(yes, no, n, more, true)
+	}
+	yes, no := known.somes()
+	return p.some.differs(yes, no, n, more, false)
+}
+
+// population is how one such chance is spread over tasks: as one of many Beta(a, b), each as likely as the groups that were seen make it. One of
 // them alone, the likeliest, would be surer than a few groups allow. Groups that were stopped early count as what they are: likelihoods do
 // not mind when one stops looking.
 type population struct {
@@ -97,16 +151,16 @@ func evidence(a, b, passes, failures float64) float64 {
 	return mathext.Lbeta(a+passes, b+failures) - mathext.Lbeta(a, b)
 }
 
-// differs is the chance that at least one of `more` further samples is unlike the n before, which all passed or all failed. known is what
-// speaks for the task besides.
-func (p *population) differs(known Belief, n, more int, passed bool) float64 {
+// differs is the chance that at least one of `more` further samples is unlike the n before, which were all yes or all no. Besides, so many
+// yes and no of the task are known.
+func (p *population) differs(yes, no float64, n, more int, allYes bool) float64 {
 	before, after, top := make([]float64, len(p.grid)), make([]float64, len(p.grid)), math.Inf(-1)
 	for i, g := range p.grid {
 		like := func(n float64) float64 {
-			if passed {
-				return g.likely + evidence(g.a, g.b, known.Pass+n, known.Fail)
+			if allYes {
+				return g.likely + evidence(g.a, g.b, yes+n, no)
 			}
-			return g.likely + evidence(g.a, g.b, known.Pass, known.Fail+n)
+			return g.likely + evidence(g.a, g.b, yes, no+n)
 		}
 		before[i], after[i] = like(float64(n)), like(float64(n+more))
 		top = max(top, before[i])

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"tranche/episode"
 )
@@ -26,11 +27,14 @@ type Plan struct {
 	decides bool
 	limit   int64 // training groups at most; 0 = until the tasks end
 
+	reading sync.Mutex // guards the supply where it reads on; never taken under mu
+
 	mu      sync.Mutex // guards everything below
 	supply  supply
 	open    map[groupKey]*openGroup // training groups that have not ended; only where the plan decides
 	due     []episode.Draw          // to be handed out before anything new
-	spread  *population
+	ahead   *read                   // what was read on and is not drawn; nil = nothing is
+	spread  populations
 	drawn   int64 // training groups
 	useful  int64
 	evals   int   // evaluations
@@ -54,6 +58,12 @@ type openGroup struct {
 	left    int        // of those drawn
 }
 
+// read is what a supply that reads on gave.
+type read struct {
+	supplied
+	err error
+}
+
 // PlanParts are what a Plan works with.
 type PlanParts struct {
 	Open   func(context.Context) (Tasks, error) // one pass over the tasks
@@ -70,7 +80,7 @@ func NewPlan(ctx context.Context, cfg PlanConfig, with PlanParts) (*Plan, error)
 	}
 	cfg = cfg.filled()
 	p := &Plan{Knobs: Knobs{cfg.Config}, cfg: cfg, rec: with.Record, ended: with.Ended, wake: make(chan struct{}, 1), decides: cfg.Decides(),
-		open: map[groupKey]*openGroup{}, spread: newPopulation()}
+		open: map[groupKey]*openGroup{}, spread: newPopulations()}
 	if p.decides && p.rec == nil {
 		return nil, errors.New("a plan that decides by results needs a record")
 	}
@@ -156,35 +166,74 @@ func (p *Plan) Next(ctx context.Context) (episode.Draw, error) {
 	}
 }
 
-// decide is Next without the waiting.
+// decide is Next without the waiting for outcomes. Its one caller reads tasks on outside the lock: a program that gives them may be slow, and
+// outcomes must not wait for it.
 func (p *Plan) decide(ctx context.Context) (d episode.Draw, wait bool, err error) {
+	for {
+		d, then, err := p.step(ctx)
+		if err != nil || then != moveRead {
+			return d, then == moveWait, err
+		}
+		p.readOn(ctx)
+	}
+}
+
+// move says what is to be done next.
+type move int
+
+const (
+	moveDraw move = iota
+	moveWait      // for an outcome
+	moveRead      // the next task
+)
+
+// step decides, as far as that goes without reading on.
+func (p *Plan) step(ctx context.Context) (d episode.Draw, then move, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.err == nil {
 		switch {
 		case len(p.due) > 0:
 			d, p.due = p.due[0], p.due[1:]
-			return d, false, nil
+			return d, moveDraw, nil
 		case p.over:
-			return d, false, episode.ErrEnd
+			return d, moveDraw, episode.ErrEnd
 		case p.evaluationDue():
-			p.err = p.evaluate()
+			p.err = p.evaluate(false)
 		case p.enough():
 			if p.mayGoOn() {
-				return d, true, nil
+				return d, moveWait, nil
 			}
 			p.err = p.finish()
 		case p.cfg.Useful > 0 && p.useful+int64(len(p.open)) >= p.cfg.Useful:
-			return d, true, nil
+			return d, moveWait, nil
+		case p.reads() && p.ahead == nil:
+			return d, moveRead, nil
 		default:
 			err := p.drawNew(ctx)
 			if errors.Is(err, errBusy) {
-				return d, true, nil
+				return d, moveWait, nil
 			}
 			p.err = err
 		}
 	}
-	return d, false, p.err
+	return d, moveDraw, p.err
+}
+
+// reads says whether the supply reads on.
+func (p *Plan) reads() bool {
+	_, ok := p.supply.(stream)
+	return ok
+}
+
+// readOn reads the next task.
+func (p *Plan) readOn(ctx context.Context) {
+	p.reading.Lock()
+	got, err := p.supply.next(ctx)
+	p.reading.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ahead = &read{got, err}
 }
 
 // enough says that no further group is begun.
@@ -199,44 +248,48 @@ func (p *Plan) evaluationDue() bool {
 	return len(p.heldOut) > 0 && p.drawn >= p.nextAt && !p.enough()
 }
 
-// evaluate plays the tasks that are kept apart.
-func (p *Plan) evaluate() error {
+// evaluate plays the tasks that are kept apart. The last evaluation and the end are one line: whatever happens between them, there is no second
+// last one.
+func (p *Plan) evaluate(last bool) error {
 	n := p.evals
 	p.evals++
 	p.nextAt = p.drawn + p.cfg.Held.Every
 	for _, t := range p.heldOut {
 		p.due = append(p.due, episode.Draw{Task: t, Round: n, Samples: p.cfg.Held.Samples, Number: p.drawn, HeldOut: true})
 	}
-	return p.note(event{Eval: &n}, true)
+	p.over = p.over || last
+	return p.note(event{Eval: &n, End: last}, true)
 }
 
 // finish evaluates once more and ends.
 func (p *Plan) finish() error {
 	if len(p.heldOut) > 0 {
-		if err := p.evaluate(); err != nil {
-			return err
-		}
+		return p.evaluate(true)
 	}
 	p.over = true
-	return p.note(event{End: true}, false)
+	return p.note(event{End: true}, true)
 }
 
 // drawNew begins a group.
 func (p *Plan) drawNew(ctx context.Context) error {
-	t, round, err := p.supply.next(ctx)
+	next := p.ahead
+	if p.ahead = nil; next == nil {
+		got, err := p.supply.next(ctx)
+		next = &read{got, err}
+	}
 	switch {
-	case err == io.EOF:
+	case next.err == io.EOF:
 		p.dry = true
 		return nil
-	case err != nil:
-		return err
+	case next.err != nil:
+		return next.err
 	}
-	return p.begin(t, round)
+	return p.begin(next.supplied)
 }
 
 // begin makes a draw due and writes it down.
-func (p *Plan) begin(t *episode.Task, round int) error {
-	d := episode.Draw{Task: t, Round: round, Samples: p.cfg.Samples, Number: p.drawn}
+func (p *Plan) begin(s supplied) error {
+	d := episode.Draw{Task: s.task, Round: s.round, Samples: p.cfg.Samples, Number: p.drawn}
 	if from := p.cfg.Grow.From; from > 0 && from < d.Samples {
 		d.To = from
 	}
@@ -246,8 +299,10 @@ func (p *Plan) begin(t *episode.Task, round int) error {
 		return nil
 	}
 	_, to := d.Span()
-	p.open[groupKey{t.ID, round}] = &openGroup{draw: d, rewards: make([]*float64, to), told: make([]bool, to), left: to}
-	return p.note(drawn(d), true)
+	p.open[groupKey{s.task.ID, s.round}] = &openGroup{draw: d, rewards: make([]*float64, to), told: make([]bool, to), left: to}
+	e := drawn(d)
+	e.Draw.Lap = s.lap
+	return p.note(e, true)
 }
 
 func drawn(d episode.Draw) event {
@@ -314,19 +369,10 @@ func (p *Plan) sure(g *openGroup) bool {
 // conclude takes a whole group.
 func (p *Plan) conclude(d episode.Draw, rewards []*float64) {
 	delete(p.open, groupKey{d.Task.ID, d.Round})
-	useful, judged := differ(rewards)
-	if useful {
+	if useful, _ := differ(rewards); useful {
 		p.useful++
 	}
-	passes := 0
-	for _, r := range rewards {
-		if r != nil && *r >= 1 {
-			passes++
-		}
-	}
-	if judged > 0 {
-		p.spread.add(judged, passes)
-	}
+	p.spread.add(rewards)
 	p.supply.learn(d.Task.ID, rewards)
 	if len(rewards) < d.Samples {
 		p.ended(d.Task.ID, d.Round, len(rewards))
@@ -369,13 +415,13 @@ func (p *Plan) Restore(ctx context.Context, record []byte) error {
 
 func (p *Plan) replay(ctx context.Context, e event) error {
 	switch {
-	case e.End:
-		p.over = true
 	case e.Eval != nil:
 		if *e.Eval != p.evals {
 			return fmt.Errorf("evaluation %d, expected %d", *e.Eval, p.evals)
 		}
-		return p.evaluate()
+		return p.evaluate(e.End)
+	case e.End:
+		p.over = true
 	case e.Done != nil:
 		g := p.open[groupKey{e.Done.Task, e.Done.Round}]
 		if g == nil {
@@ -398,25 +444,38 @@ func (p *Plan) replay(ctx context.Context, e event) error {
 }
 
 func (p *Plan) replayDraw(ctx context.Context, e *drawEvent) error {
-	t, round, err := p.supply.take(ctx, e.Task)
+	got, err := p.supply.take(ctx, e.Task, e.Lap)
 	switch {
 	case err != nil:
 		return err
-	case t.Hash != e.Hash:
+	case got.task.Hash != e.Hash:
 		return fmt.Errorf("task %q is another one than it was", e.Task)
-	case round != e.Round || e.Size != p.cfg.Samples || e.Number != p.drawn:
-		return fmt.Errorf("draw %d of task %q, round %d, %d samples; expected draw %d, round %d, %d samples", e.Number, e.Task, e.Round, e.Size, p.drawn, round, p.cfg.Samples)
+	case got.round != e.Round || e.Size != p.cfg.Samples || e.Number != p.drawn:
+		return fmt.Errorf("draw %d of task %q, round %d, %d samples; expected draw %d, round %d, %d samples", e.Number, e.Task, e.Round, e.Size, p.drawn, got.round, p.cfg.Samples)
 	}
-	return p.begin(t, round)
+	return p.begin(got)
+}
+
+// Begin says when the run began, before the first draw and before Restore: deadlines count from it.
+func (p *Plan) Begin(at time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Knobs.Begin(at)
+	if pl, ok := p.supply.(*pool); ok {
+		return pl.begin(&p.Knobs)
+	}
+	return nil
 }
 
 // Close ends the pass over the tasks.
 func (p *Plan) Close() error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.err == nil {
 		p.err = errors.New("the plan is closed")
 	}
+	p.mu.Unlock()
+	p.reading.Lock()
+	defer p.reading.Unlock()
 	return p.supply.close()
 }
 

@@ -2,6 +2,8 @@ package sampler
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -260,34 +263,252 @@ func checkWhole(rt *rapid.T, cfg PlanConfig, p *Plan, w *world, record []byte, s
 	}
 }
 
-// TestReplayedStateIsTheSame: a plan that plays a record back knows what the plan knew that wrote it, and goes on alike.
+// TestReplayedStateIsTheSame: a plan that plays a record back knows what the plan knew that wrote it, and goes on alike: told the same, it
+// decides the same. The tasks are few, so that they are gone through in many laps.
 func TestReplayedStateIsTheSame(t *testing.T) {
 	for name, cfg := range planConfigs() {
-		t.Run(name, func(t *testing.T) {
-			tasks, rec := made(60, 3), &memory{}
-			live := newPlan(t, cfg, tasks, rec)
-			w := &world{rng: rand.New(rand.NewPCG(4, 4)), atOnce: 6, reward: rates(spreadRate), stored: map[string]*float64{}, die: 90}
-			w.play(t, live)
-			again := newPlan(t, cfg, tasks, &memory{})
-			if err := again.Restore(t.Context(), rec.Bytes()); err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(live.States(), again.States()) || live.useful != again.useful || live.drawn != again.drawn || live.evals != again.evals ||
-				!reflect.DeepEqual(live.spread, again.spread) {
-				t.Errorf("what is known differs: %d, %d, %d and %d, %d, %d", live.useful, live.drawn, live.evals, again.useful, again.drawn, again.evals)
-			}
-			again.due = live.due
-			for i := range 10 { // both wait for the same, and draw the same
-				a, waitA, errA := live.decide(t.Context())
-				b, waitB, errB := again.decide(t.Context())
-				if waitA && waitB {
-					break
+		compared := 0
+		for _, die := range []int{20, 60, 90, 200, 331} {
+			t.Run(fmt.Sprint(name, " after ", die), func(t *testing.T) {
+				tasks, rec := made(24, 3), &memory{}
+				if cfg.Rounds = 1; !cfg.Holds() {
+					cfg.Rounds = 8
 				}
-				if a.Task.ID != b.Task.ID || a.Number != b.Number || waitA != waitB || !errors.Is(errB, errA) {
-					t.Fatalf("draw %d: %v and %v, waits %v and %v, %v and %v", i, a, b, waitA, waitB, errA, errB)
+				live := newPlan(t, cfg, tasks, rec)
+				w := &world{rng: rand.New(rand.NewPCG(4, 4)), atOnce: 30, reward: rates(spreadRate), stored: map[string]*float64{}, die: die}
+				if !w.play(t, live) {
+					t.Skip("the plan ends before that")
 				}
+				again := newPlan(t, cfg, tasks, &memory{})
+				if err := again.Restore(t.Context(), rec.Bytes()); err != nil {
+					t.Fatal(err)
+				}
+				same := func() bool {
+					return reflect.DeepEqual(live.States(), again.States()) && live.useful == again.useful && live.drawn == again.drawn && live.evals == again.evals &&
+						reflect.DeepEqual(live.spread, again.spread)
+				}
+				if !same() {
+					t.Errorf("what is known differs: %d, %d, %d and %d, %d, %d", live.useful, live.drawn, live.evals, again.useful, again.drawn, again.evals)
+				}
+				again.due = slices.Clone(live.due)
+				open := w.open(live)
+				for i, o := range open { // what came of them: the plan that died was told some of it
+					o.Reward = w.reward(o)
+					open[i] = o
+					if live.open[groupKey{o.TaskID, o.Round}].told[o.Sample] {
+						again.Learn(o)
+					}
+				}
+				compared += goOn(t, live, again, w, open)
+				if !same() {
+					t.Error("in the end what is known differs")
+				}
+			})
+		}
+		if compared < 40 {
+			t.Errorf("%s: only %d draws were held against each other", name, compared)
+		}
+	}
+}
+
+// open are the episodes of groups that have not ended, in one order.
+func (w *world) open(p *Plan) (open []episode.Outcome) {
+	for k, g := range p.open {
+		for s := range g.told {
+			open = append(open, episode.Outcome{TaskID: k.task, Round: k.round, Sample: s})
+		}
+	}
+	slices.SortFunc(open, func(a, b episode.Outcome) int {
+		return cmp.Or(cmp.Compare(a.TaskID, b.TaskID), cmp.Compare(a.Round, b.Round), cmp.Compare(a.Sample, b.Sample))
+	})
+	return open
+}
+
+// goOn tells two plans the same and holds what they decide against each other, until they end; it returns how many draws that were.
+func goOn(t *testing.T, a, b *Plan, w *world, open []episode.Outcome) (draws int) {
+	t.Helper()
+	for {
+		x, waitX, errX := a.decide(t.Context())
+		y, waitY, errY := b.decide(t.Context())
+		if waitX != waitY || !errors.Is(errY, errX) || !reflect.DeepEqual(x, y) {
+			t.Fatalf("after %d draws: %+v and %+v, waits %v and %v, %v and %v", draws, x, y, waitX, waitY, errX, errY)
+		}
+		switch {
+		case errX != nil:
+			return draws
+		case !waitX:
+			draws++
+			from, to := x.Span()
+			for s := from; s < to && !x.HeldOut; s++ {
+				o := episode.Outcome{TaskID: x.Task.ID, Round: x.Round, Sample: s}
+				o.Reward = w.reward(o)
+				open = append(open, o)
 			}
-		})
+			if len(open) < w.atOnce {
+				continue
+			}
+		case len(open) == 0:
+			t.Fatal("both wait, and nothing is open")
+		}
+		i := w.rng.IntN(len(open))
+		a.Learn(open[i])
+		b.Learn(open[i])
+		open = slices.Delete(open, i, i+1)
+	}
+}
+
+// TestBandsKeepToTheirLapsWithManyOpen: with more groups open than there are tasks in the band, tasks outside are not drawn in their place.
+func TestBandsKeepToTheirLapsWithManyOpen(t *testing.T) {
+	tasks, priors, inside := made(40, 1), map[string]Belief{}, map[string]bool{}
+	for i, task := range tasks {
+		task.Split = ""
+		priors[task.Hash] = Belief{Fail: 100}
+		if inside[task.ID] = i%4 == 0; inside[task.ID] {
+			priors[task.Hash] = Belief{Pass: 50, Fail: 50}
+		}
+	}
+	rec := &memory{}
+	cfg := PlanConfig{Config: Config{Samples: 8, Order: OrderShuffle}, Band: Band{Low: 0.2, High: 0.8, Memory: 100, Keep: 1}, Draws: 400}
+	p, err := NewPlan(t.Context(), cfg, PlanParts{Open: passOver(tasks), Record: rec, Priors: priors})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{rng: rand.New(rand.NewPCG(3, 3)), atOnce: 160, stored: map[string]*float64{}, reward: rates(func(id string) float64 {
+		if inside[id] {
+			return 0.5
+		}
+		return 0
+	})}
+	w.play(t, p)
+	outside := 0
+	for _, d := range w.drawn {
+		if !inside[d.Task.ID] {
+			outside++
+		}
+	}
+	laps := p.supply.(*pool).domains[0].lap + 1
+	if len(w.drawn) != 400 || laps > 45 { // ten of the band a lap, and 1.5 others
+		t.Errorf("%d draws took %d laps", len(w.drawn), laps)
+	}
+	if most := 0.05 * 30 * float64(laps); float64(outside) > most+4*math.Sqrt(most) {
+		t.Errorf("%d of %d draws in %d laps were outside the band, want about %.0f", outside, len(w.drawn), laps, most)
+	}
+}
+
+// TestOutcomesDoNotWaitForTheInput: while the next task is read, which may take for ever, what came of others is learned.
+func TestOutcomesDoNotWaitForTheInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowTasks{tasks: made(2, 1), more: make(chan struct{})}
+		p, err := NewPlan(t.Context(), PlanConfig{Config: Config{Samples: 2}, Useful: 2},
+			PlanParts{Open: func(context.Context) (Tasks, error) { return slow, nil }, Record: &memory{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan error)
+		go func() { // ends with the test
+			_, err := p.Next(t.Context())
+			next <- err
+		}()
+		synctest.Wait()
+		learned := make(chan struct{})
+		go func() {
+			for s := range 2 {
+				p.Learn(episode.Outcome{TaskID: d.Task.ID, Sample: s, Reward: episode.Ptr(float64(s))})
+			}
+			close(learned)
+		}()
+		synctest.Wait()
+		select {
+		case <-learned:
+		default:
+			t.Error("the outcome waits for the next task")
+		}
+		close(slow.more)
+		if err := <-next; err != nil {
+			t.Error(err)
+		}
+		<-learned
+	})
+}
+
+// slowTasks gives one task at once and the others when it is told to.
+type slowTasks struct {
+	tasks []*episode.Task
+	at    int
+	more  chan struct{}
+}
+
+func (s *slowTasks) Next() (*episode.Task, error) {
+	if s.at > 0 {
+		<-s.more
+	}
+	if s.at++; s.at > len(s.tasks) {
+		return nil, io.EOF
+	}
+	return s.tasks[s.at-1], nil
+}
+
+func (s *slowTasks) Close() error { return nil }
+
+// TestTheLastEvaluationComesOnce: whatever a loss of power leaves of the record, and all that is durable is left, no evaluation is made twice.
+func TestTheLastEvaluationComesOnce(t *testing.T) {
+	cfg := planConfigs()["all at once"]
+	rec := &durable{}
+	w := &world{rng: rand.New(rand.NewPCG(8, 8)), atOnce: 10, reward: rates(spreadRate), stored: map[string]*float64{}}
+	w.play(t, newPlan(t, cfg, made(40, 3), rec))
+	whole, err := ReadRecord(rec.text)
+	if err != nil || !whole.Ended {
+		t.Fatalf("%+v, %v", whole, err)
+	}
+	for _, n := range rec.synced { // a power loss after each
+		left, err := ReadRecord(rec.text[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left.Evals == whole.Evals && !left.Ended {
+			t.Fatalf("%d evaluations are durable, the end is not", left.Evals)
+		}
+	}
+	if last := rec.synced[len(rec.synced)-1]; last != len(rec.text) {
+		t.Errorf("%d bytes of %d are durable at the end", last, len(rec.text))
+	}
+}
+
+// durable is a record that knows how much of it survives a loss of power.
+type durable struct {
+	text   []byte
+	synced []int
+}
+
+func (d *durable) Append(line []byte, durable bool) error {
+	if d.text = append(d.text, line...); durable {
+		d.synced = append(d.synced, len(d.text))
+	}
+	return nil
+}
+
+// TestDeadlinesCountFromTheBeginning: a time and a span are told apart only when it is known when the run began.
+func TestDeadlinesCountFromTheBeginning(t *testing.T) {
+	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	tasks := []*episode.Task{{ID: "in a day", Extra: []byte(`{"by":"24h"}`)}, {ID: "in an hour", Extra: []byte(`{"by":"2030-01-01T01:00:00Z"}`)}, {ID: "in a minute", Extra: []byte(`{"by":60}`)}}
+	p := newPlan(t, PlanConfig{Config: Config{DeadlineColumn: "by"}, Mix: Mix{By: MixTemperature}}, tasks, nil)
+	if err := p.Begin(began); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for range tasks {
+		d, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, d.Task.ID)
+	}
+	if want := []string{"in a minute", "in an hour", "in a day"}; !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
 	}
 }
 
@@ -375,7 +596,7 @@ func TestUsefulGroupsAreRefilled(t *testing.T) {
 		"half":     {func(id string) float64 { return []float64{0, 0.5}[int(id[3]-'0')%2] }, 10, 80, ""},
 		"none":     {func(string) float64 { return 1 }, 5, 30, "0 30"},
 		"dry":      {func(string) float64 { return 0 }, 50, 500, "0 100"},
-		"at limit": {func(string) float64 { return 0.5 }, 3, 3, ""},
+		"at limit": {func(string) float64 { return 0.5 }, 3, 3, "2 3"},
 	} {
 		rec := &memory{}
 		p := newPlan(t, PlanConfig{Config: Config{Samples: 6}, Useful: c.useful, MaxDraws: c.max}, made(100, 1), rec)
@@ -450,6 +671,54 @@ func TestGrowKeepsItsError(t *testing.T) {
 		if limit >= 0.1 && saved*10 < int64(8*groups) {
 			t.Errorf("error %v: %d of %d samples saved", limit, saved, 8*groups)
 		}
+	}
+}
+
+// TestGrowKeepsItsErrorWithParts: where tasks never pass wholly and give half a reward now and then, four zeros do not say that the others are
+// zeros too.
+func TestGrowKeepsItsErrorWithParts(t *testing.T) {
+	oneGoroutine(t)
+	const limit = 0.1
+	rec, tasks := &memory{}, made(600, 1)
+	p := newPlan(t, PlanConfig{Config: Config{Samples: 8}, Grow: Grow{From: 4, Error: limit}}, tasks, rec)
+	reward := func(o episode.Outcome) *float64 {
+		if chance("parts", o.TaskID, fmt.Sprint(o.Sample)) < chance("parts", o.TaskID) {
+			return episode.Ptr(0.5)
+		}
+		return episode.Ptr(0.0)
+	}
+	w := &world{rng: rand.New(rand.NewPCG(1, 5)), atOnce: 40, reward: reward, stored: map[string]*float64{}}
+	w.play(t, p)
+	list, _, err := events(rec.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, wrong := 0, 0
+	for _, e := range list {
+		if e.Done == nil || len(e.Done.Rewards) == 8 {
+			continue
+		}
+		stopped++
+		for s := 4; s < 8; s++ {
+			if *reward(episode.Outcome{TaskID: e.Done.Task, Sample: s}) > 0 {
+				wrong++
+				break
+			}
+		}
+	}
+	if float64(wrong) > limit*float64(stopped)+3*math.Sqrt(limit*float64(max(stopped, 1))) {
+		t.Errorf("%d of %d stopped groups would have differed", wrong, stopped)
+	}
+}
+
+// TestKnownPartsAreNoPasses: what is known of a task counts for each side as what it is there.
+func TestKnownPartsAreNoPasses(t *testing.T) {
+	half := Belief{}.After([]*float64{episode.Ptr(0.5), episode.Ptr(0.5), episode.Ptr(1.0), episode.Ptr(0.0)}, 1)
+	if yes, no := half.wholes(); yes != 1 || no != 3 {
+		t.Errorf("%v whole passes and %v others, want 1 and 3", yes, no)
+	}
+	if yes, no := half.somes(); yes != 3 || no != 1 {
+		t.Errorf("%v with some reward and %v without, want 3 and 1", yes, no)
 	}
 }
 
@@ -552,6 +821,7 @@ func TestRecordsThatCannotBeAreRefused(t *testing.T) {
 		"other task":      {strings.Replace(good, "t000", "t999", 1), `line 1: the input gave task "t000" where it gave "t999" before`},
 		"other content":   {strings.Replace(good, "h000", "h999", 1), `task "t000" is another one`},
 		"other size":      {strings.Replace(strings.Replace(good, `"size":2`, `"size":3`, 1), `"to":2`, `"to":3`, 1), "expected draw 0, round 0, 2 samples"},
+		"other lap":       {strings.Replace(good, `"round":0`, `"round":0,"lap":1`, 1), "nothing is gone through in laps"},
 		"an end too many": {good + strings.Repeat(`{"done":{"task":"t000","round":0,"rewards":[1,0]}}`+"\n", 2), "line 3: the end of a group"},
 	} {
 		p := newPlan(t, PlanConfig{Config: Config{Samples: 2}, Useful: 5}, made(10, 1), &memory{})
@@ -571,6 +841,7 @@ func TestARecordThatCannotBeWrittenEndsTheRun(t *testing.T) {
 }
 
 func FuzzReadRecord(f *testing.F) {
+	f.Add([]byte(`{"draw":{"n":0,"task":"t003","hash":"h003","round":0,"lap":1,"size":4,"to":2}}` + "\n" + `{"eval":0,"end":true}` + "\n"))
 	f.Add([]byte(`{"draw":{"n":0,"task":"t000","hash":"h000","round":0,"size":4,"to":2}}` + "\n" + `{"draw":{"n":0,"task":"t000","hash":"h000","round":0,"size":4,"from":2,"to":4}}` + "\n" +
 		`{"done":{"task":"t000","round":0,"rewards":[1,null,0,0.5]}}` + "\n" + `{"eval":0}` + "\n" + `{"end":true}` + "\n" + `{"dr`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -109,9 +109,9 @@ func (c PlanConfig) Validate() error {
 	share := func(v float64) bool { return v >= 0 && v <= 1 }
 	b := c.Band
 	check(!b.on() && b == Band{} || b.Low >= 0 && b.Low < b.High && b.High <= 1, "band %v to %v: expected pass rates from 0 to 1, the lower one first", b.Low, b.High)
-	check(share(b.Keep), "band: keep %v: expected over 0 to 1", b.Keep)
-	check(b.Memory >= 0 && !math.IsInf(b.Memory, 0), "band: memory %v: expected 0 or more trials", b.Memory)
-	check(share(b.Revisit), "band: revisit %v: expected 0 to 1", b.Revisit)
+	check(share(b.Keep), "band: keep %v: expected over 0 to 1 (0 = 0.8)", b.Keep)
+	check(b.Memory >= 0 && !math.IsInf(b.Memory, 0), "band: memory %v: expected more than 0 trials (0 = 8)", b.Memory)
+	check(share(b.Revisit), "band: revisit %v: expected over 0 to 1 (0 = 0.05)", b.Revisit)
 	check(c.Draws >= 0, "draws %d: expected 1 or more groups", c.Draws)
 	check(c.Useful >= 0, "useful %d: expected 1 or more groups", c.Useful)
 	check(c.MaxDraws >= 0, "max-draws %d: expected 1 or more groups", c.MaxDraws)

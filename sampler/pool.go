@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,32 +16,43 @@ import (
 
 // supply gives the tasks that are trained on, one after the other. It is called under the Plan's lock.
 type supply interface {
-	// next returns the next task and how often it was drawn before; io.EOF when there is none any more, errBusy when there is none now but
-	// will be once an open group has ended.
-	next(ctx context.Context) (*episode.Task, int, error)
-	// take is next where it is known already which task it was.
-	take(ctx context.Context, id string) (*episode.Task, int, error)
+	// next returns the next task; io.EOF when there is none any more, errBusy when there is none now but will be once an open group has ended.
+	next(ctx context.Context) (supplied, error)
+	// take is next where it is known already which task it was, and in which lap.
+	take(ctx context.Context, id string, lap int) (supplied, error)
 	// learn takes the rewards of a whole group.
 	learn(id string, rewards []*float64)
 	close() error
 }
 
-var errBusy = errors.New("every task that could be drawn has an open group")
+// supplied is a task that is drawn.
+type supplied struct {
+	task  *episode.Task
+	round int // how often it was drawn before
+	lap   int
+}
+
+var errBusy = errors.New("what comes next depends on groups that are open")
 
 // stream is a supply that reads on and holds nothing: no domain, no band.
 type stream struct{ *Source }
 
-func (s stream) next(ctx context.Context) (*episode.Task, int, error) {
+func (s stream) next(ctx context.Context) (supplied, error) {
 	d, err := s.Source.Next(ctx)
-	return d.Task, d.Round, err
+	return supplied{task: d.Task, round: d.Round}, err
 }
 
-func (s stream) take(ctx context.Context, id string) (*episode.Task, int, error) {
-	t, round, err := s.next(ctx)
-	if err == nil && t.ID != id {
-		err = fmt.Errorf("the input gave task %q where it gave %q before", t.ID, id)
+func (s stream) take(ctx context.Context, id string, lap int) (supplied, error) {
+	got, err := s.next(ctx)
+	switch {
+	case err != nil:
+		return got, err
+	case got.task.ID != id:
+		return got, fmt.Errorf("the input gave task %q where it gave %q before", got.task.ID, id)
+	case lap != 0:
+		return got, fmt.Errorf("task %q of lap %d, and nothing is gone through in laps", id, lap)
 	}
-	return t, round, err
+	return got, nil
 }
 
 func (s stream) learn(string, []*float64) {}
@@ -60,27 +72,36 @@ type entry struct {
 	task   *episode.Task
 	wish   wish
 	domain *domain
-	drawn  int  // groups so far
-	open   bool // one of them has not ended
+	drawn  int     // groups so far
+	lap    int     // the last one that it was drawn in; -1 = none
+	open   bool    // a group of it has not ended
+	likely float64 // the chance to take part in a lap, by what is known
 	prior  Belief
 	belief Belief
 	passes float64 // of all trials of this run, for the record
 	trials int64
 }
 
-// domain is the tasks of one data source. They are gone through in laps; in each, every task comes at most once.
+// domain is the tasks of one data source. They are gone through in laps; in each, every task comes at most once. What is drawn next is decided by
+// which tasks were drawn in this lap, which are open and what is known of each, and by nothing else: the record says as much.
 type domain struct {
 	name    string
 	entries []*entry // in the order of the input
 	seed    int64
 	byLuck  bool // laps are in random order, else in that of the input
-	lap     int
-	order   []*entry // of this lap
-	at      int
-	picked  bool // something was drawn in this lap
-	barren  bool // nothing was in the last one: whatever comes is taken
+	choosy  bool // tasks take part in a lap by chance
+	lap     int  // that the last draw was of; -1 = none
+	this    *lap // it
+	after   *lap // the one after it, made and not begun; nil = not made
 	reward  trend
-	groups  int64 // drawn
+}
+
+// lap is an order of a domain's tasks.
+type lap struct {
+	number int
+	order  []*entry
+	luck   []float64 // of each in the order: it takes part where it is likelier than this; nil = all do
+	past   int       // so many of the order will not come any more in this lap
 }
 
 // newPool puts tasks into a pool. priors may be nil.
@@ -94,7 +115,7 @@ func newPool(cfg PlanConfig, tasks []*episode.Task, knobs *Knobs, priors map[str
 		}
 		d := byName[name]
 		if d == nil {
-			d = &domain{name: name, seed: cfg.Seed, byLuck: cfg.Order == OrderShuffle, lap: -1}
+			d = &domain{name: name, seed: cfg.Seed, byLuck: cfg.Order == OrderShuffle, choosy: cfg.Band.on(), lap: -1, this: &lap{number: -1}}
 			byName[name] = d
 			p.domains = append(p.domains, d)
 		}
@@ -103,7 +124,8 @@ func newPool(cfg PlanConfig, tasks []*episode.Task, knobs *Knobs, priors map[str
 			return nil, err
 		}
 		prior := priors[t.Hash].atMost(cfg.Band.Memory)
-		e := &entry{task: t, wish: w, domain: d, prior: prior, belief: prior}
+		e := &entry{task: t, wish: w, domain: d, lap: -1, prior: prior, belief: prior}
+		e.likely = p.likely(prior)
 		d.entries = append(d.entries, e)
 		p.byID[t.ID] = e
 	}
@@ -128,27 +150,29 @@ const allTasks = "all"
 // DomainName is what a domain is called: the data source, "(none)" without one.
 func DomainName(dataSource string) string { return cmp.Or(dataSource, "(none)") }
 
-func (p *pool) next(context.Context) (*episode.Task, int, error) {
+func (p *pool) next(context.Context) (supplied, error) {
 	if len(p.byID) == 0 {
-		return nil, 0, io.EOF
+		return supplied{}, io.EOF
 	}
 	p.weigh()
 	for _, i := range p.pacer.order() {
-		if e := p.domains[i].pick(p.accepts); e != nil {
-			return p.draw(i, e)
+		if e, lap := p.domains[i].pick(); e != nil {
+			return p.draw(i, e, lap), nil
 		}
 	}
-	return nil, 0, errBusy
+	return supplied{}, errBusy
 }
 
-func (p *pool) take(_ context.Context, id string) (*episode.Task, int, error) {
+func (p *pool) take(_ context.Context, id string, lap int) (supplied, error) {
 	e := p.byID[id]
 	if e == nil {
-		return nil, 0, fmt.Errorf("task %q is not in the input any more", id)
+		return supplied{}, fmt.Errorf("task %q is not in the input any more", id)
+	}
+	if d := e.domain; lap < max(d.lap, 0) || lap > d.lap+1 || lap <= e.lap {
+		return supplied{}, fmt.Errorf("task %q in lap %d; expected one that it was not drawn in, %d or %d", id, lap, max(d.lap, 0), d.lap+1)
 	}
 	p.weigh()
-	e.domain.skipTo(e)
-	return p.draw(slices.Index(p.domains, e.domain), e)
+	return p.draw(slices.Index(p.domains, e.domain), e, e.domain.lapOf(lap)), nil
 }
 
 // weigh finds the shares anew when it is time.
@@ -158,28 +182,26 @@ func (p *pool) weigh() {
 	}
 }
 
-func (p *pool) draw(i int, e *entry) (*episode.Task, int, error) {
+func (p *pool) draw(i int, e *entry, in *lap) supplied {
 	p.pacer.take(i)
 	p.drawn++
-	e.domain.groups++
+	d := e.domain
+	if d.lap != in.number {
+		d.lap, d.this, d.after = in.number, in, nil
+	}
 	e.drawn++
+	e.lap = in.number
 	e.open = p.cfg.Band.on()
-	return e.task, e.drawn - 1, nil
+	return supplied{e.task, e.drawn - 1, e.lap}
 }
 
-// accepts decides whether a task takes part in a lap. In a band, tasks that are surely outside mostly do not; the chance is a hash, so that the
-// decision depends on what is known and on nothing else.
-func (p *pool) accepts(e *entry, lap int) bool {
+// likely is the chance that a task takes part in a lap: in a band, one that is surely outside mostly does not.
+func (p *pool) likely(known Belief) float64 {
 	b := p.cfg.Band
 	if !b.on() {
-		return true
+		return 1
 	}
-	if e.open { // what it gives should be known first
-		return false
-	}
-	unknown := Belief{}.Inside(b.Low, b.High)
-	likely := max(e.belief.Inside(b.Low, b.High)/unknown, b.Revisit)
-	return chance("band", strconv.FormatInt(p.cfg.Seed, 10), e.task.ID, strconv.Itoa(lap)) < likely
+	return max(known.Inside(b.Low, b.High)/Belief{}.Inside(b.Low, b.High), b.Revisit)
 }
 
 func (p *pool) learn(id string, rewards []*float64) {
@@ -196,6 +218,7 @@ func (p *pool) learn(id string, rewards []*float64) {
 		return
 	}
 	e.belief = e.belief.After(rewards, p.cfg.Band.keep())
+	e.likely = p.likely(e.belief)
 	e.passes += sum
 	e.trials += int64(n)
 	e.domain.reward.add(sum / float64(n))
@@ -203,54 +226,95 @@ func (p *pool) learn(id string, rewards []*float64) {
 
 func (p *pool) close() error { return nil }
 
-// pick goes on in the lap to the next task that is accepted; nil when every one has an open group, and then nothing has changed. After a lap
-// without any, the next one is taken as it comes.
-func (d *domain) pick(accept func(*entry, int) bool) *entry {
-	if !slices.ContainsFunc(d.entries, func(e *entry) bool { return !e.open }) {
-		return nil
-	}
-	for range 3*len(d.entries) + 1 {
-		e := d.step()
-		if accept(e, d.lap) || d.barren && !d.picked && !e.open {
-			d.picked = true
-			return e
+// begin reads the deadlines anew: some count from the run's beginning.
+func (p *pool) begin(knobs *Knobs) error {
+	for _, e := range p.byID {
+		w, err := knobs.wish(e.task)
+		if err != nil {
+			return err
 		}
+		e.wish = w
 	}
 	return nil
 }
 
-// skipTo brings the lap to where it was when e was picked.
-func (d *domain) skipTo(e *entry) {
-	for range 3*len(d.entries) + 1 {
-		if d.step() == e {
-			d.picked = true
-			return
+// pick is the task that comes next and its lap; nil while that depends on open groups. It begins no lap while a task that takes part in the one
+// before is open and has not had its turn: else tasks outside the band would come in the place of those that are open, lap after lap. A task that
+// is open from the lap before is waited for at the end of a lap only, so that two laps may overlap.
+func (d *domain) pick() (*entry, *lap) {
+	e, waits := d.this.pick()
+	if e != nil || waits {
+		return e, d.this
+	}
+	next := d.lapOf(d.lap + 1)
+	if e, waits = next.pick(); e == nil && !waits {
+		e = next.nearest()
+	}
+	return e, next
+}
+
+// pick is the first task of a lap that takes part and has not come; without one, waits says whether one is open that takes part.
+func (l *lap) pick() (e *entry, waits bool) {
+	for i := l.past; i < len(l.order); i++ {
+		e := l.order[i]
+		done := e.lap >= l.number || !e.open && !l.joins(i)
+		switch {
+		case done && i == l.past: // what is known of a task changes only while it is open
+			l.past++
+		case done || !l.joins(i):
+		case e.open:
+			waits = true
+		default:
+			return e, false
 		}
 	}
+	return nil, waits
 }
 
-// step is the next task of the lap, or of the next lap.
-func (d *domain) step() *entry {
-	if d.at == len(d.order) {
-		d.newLap()
+func (l *lap) joins(i int) bool { return l.luck == nil || l.luck[i] < l.order[i].likely }
+
+// nearest is the task that is nearest to taking part in a lap that none takes part in; nil when it is open.
+func (l *lap) nearest() (nearest *entry) {
+	least := math.Inf(1)
+	for i, e := range l.order {
+		if far := l.luck[i] / e.likely; far < least {
+			nearest, least = e, far
+		}
 	}
-	d.at++
-	return d.order[d.at-1]
+	if nearest.open {
+		return nil
+	}
+	return nearest
 }
 
-func (d *domain) newLap() {
-	d.barren = d.lap >= 0 && !d.picked
-	d.lap++
-	d.at, d.picked = 0, false
-	d.order = slices.Clone(d.entries)
+// lapOf is the lap of a number: this one or the one after it. It is made once.
+func (d *domain) lapOf(number int) *lap {
+	switch {
+	case number == d.lap:
+		return d.this
+	case d.after == nil:
+		d.after = d.newLap(number)
+	}
+	return d.after
+}
+
+func (d *domain) newLap(number int) *lap {
+	l := &lap{number: number, order: slices.Clone(d.entries)}
 	if d.byLuck {
-		rng := rand.New(rand.NewPCG(uint64(d.seed), hash64("lap", d.name, strconv.Itoa(d.lap))))
-		rng.Shuffle(len(d.order), func(i, j int) { d.order[i], d.order[j] = d.order[j], d.order[i] })
+		rng := rand.New(rand.NewPCG(uint64(d.seed), hash64("lap", d.name, strconv.Itoa(number))))
+		rng.Shuffle(len(l.order), func(i, j int) { l.order[i], l.order[j] = l.order[j], l.order[i] })
 	}
 	// The urgent ones first.
-	slices.SortStableFunc(d.order, func(a, b *entry) int {
+	slices.SortStableFunc(l.order, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(b.wish.priority, a.wish.priority), sooner(a.wish, b.wish))
 	})
+	if d.choosy {
+		l.luck = make([]float64, len(l.order))
+		for i, e := range l.order { // a hash, so that who takes part depends on what is known and on nothing else
+			l.luck[i] = chance("band", strconv.FormatInt(d.seed, 10), e.task.ID, strconv.Itoa(number))
+		}
+	}
+	return l
 }
 
 // sooner compares deadlines; none is later than any.

@@ -16,7 +16,7 @@ type Record interface {
 	Append(line []byte, durable bool) error
 }
 
-// event is a line. One field is set.
+// event is a line. One field is set, or the last evaluation stands with the end.
 type event struct {
 	Draw *drawEvent `json:"draw,omitempty"` // a group, or the rest of one
 	Done *doneEvent `json:"done,omitempty"` // all of a group has ended
@@ -29,6 +29,7 @@ type drawEvent struct {
 	Task   string `json:"task"`
 	Hash   string `json:"hash"`
 	Round  int    `json:"round"`
+	Lap    int    `json:"lap,omitempty"`
 	Size   int    `json:"size"` // samples of the group at most
 	From   int    `json:"from,omitempty"`
 	To     int    `json:"to"`
@@ -70,13 +71,13 @@ func (e event) sound() bool {
 			fields++
 		}
 	}
-	if d := e.Draw; d != nil && !(d.From >= 0 && d.From < d.To && d.To <= d.Size && d.Size < 1<<24 && d.Round >= 0) {
+	if d := e.Draw; d != nil && !(d.From >= 0 && d.From < d.To && d.To <= d.Size && d.Size < 1<<24 && d.Round >= 0 && d.Lap >= 0 && (d.From == 0 || d.Lap == 0)) {
 		return false
 	}
 	if e.Eval != nil && *e.Eval < 0 {
 		return false
 	}
-	return fields == 1
+	return fields == 1 || fields == 2 && e.Eval != nil && e.End
 }
 
 // Recorded is what a record says without its tasks: for a report on a run.
@@ -129,9 +130,8 @@ func ReadRecord(text []byte) (r Recorded, err error) {
 			delete(sizes, k)
 		case e.Eval != nil:
 			r.Evals++
-		case e.End:
-			r.Ended = true
 		}
+		r.Ended = r.Ended || e.End
 	}
 	return r, nil
 }

@@ -37,14 +37,24 @@ func PassAllK(n, c, k int) float64 {
 }
 
 // Groups collects rewards by group and sums them up by domain. A sample passes with a reward of 1. A group that is whole is kept as a count
-// of its like, so that a dataset of any size can be gone through.
+// of its like, so that a dataset of any size can be gone through; where tasks come again, 8 bytes a group are kept besides.
 type Groups struct {
+	// Again says that a task may have several groups: then intervals are over tasks, for groups of one task are alike.
+	Again bool
+
 	open  map[string]*openStats
+	short map[string]shortGroup       // groups that ended early and are not whole yet
 	whole map[string]map[groupSum]int // by domain: how many groups came to this
+	tasks map[string]taskMeans        // by domain, with Again
 }
 
+// taskMeans are the means of each task's groups, by a hash of the task's id.
+type taskMeans map[uint64][]float64
+
+type shortGroup struct{ samples, of int }
+
 type openStats struct {
-	domain string
+	task, domain string
 	groupSum
 	told  int
 	first float64
@@ -55,29 +65,67 @@ type groupSum struct {
 	samples, passes int
 	sum             float64
 	differ          bool
+	of              int // samples it would have had, had it not ended early because the others would be alike; 0 = it did not
 }
 
 func (s groupSum) mean() float64 { return s.sum / float64(s.samples) }
 
+// trials is the samples and passes for pass@k. A group that ended early counts as if its other samples had been like those it has, which is why
+// it ended; to leave it out would leave the unsure ones alone.
+func (s groupSum) trials() (n, c int) {
+	switch {
+	case s.of == 0 || s.passes > 0 && s.passes < s.samples:
+		return s.samples, s.passes
+	case s.passes > 0:
+		return s.of, s.of
+	}
+	return s.of, 0
+}
+
 func (s groupSum) compare(o groupSum) int {
-	return cmp.Or(cmp.Compare(s.samples, o.samples), cmp.Compare(s.passes, o.passes), cmp.Compare(s.sum, o.sum), sign(s.differ, o.differ))
+	return cmp.Or(cmp.Compare(s.samples, o.samples), cmp.Compare(s.passes, o.passes), cmp.Compare(s.sum, o.sum), sign(s.differ, o.differ), cmp.Compare(s.of, o.of))
 }
 
 // Add takes the reward of one sample of a group of size; nil = no verdict, which says nothing.
-func (g *Groups) Add(group, domain string, size int, reward *float64) {
+func (g *Groups) Add(group, task, domain string, size int, reward *float64) {
 	if g.open == nil {
-		g.open, g.whole = map[string]*openStats{}, map[string]map[groupSum]int{}
+		g.open = map[string]*openStats{}
 	}
 	r := g.open[group]
 	if r == nil {
-		r = &openStats{domain: domain}
+		r = &openStats{task: task, domain: domain}
 		g.open[group] = r
 	}
 	r.add(reward)
-	if r.told >= size {
-		delete(g.open, group)
-		count(g.whole, r)
+	g.close(group, r, size)
+}
+
+// End says that a group has ended with fewer samples than the `of` it might have had. Its samples may come later.
+func (g *Groups) End(group string, samples, of int) {
+	if g.short == nil {
+		g.short = map[string]shortGroup{}
 	}
+	g.short[group] = shortGroup{samples, of}
+	if r := g.open[group]; r != nil {
+		g.close(group, r, of)
+	}
+}
+
+// close enters the group if it is whole.
+func (g *Groups) close(group string, r *openStats, size int) {
+	end, short := g.short[group]
+	if short {
+		size, r.of = end.samples, end.of
+	}
+	if r.told < size {
+		return
+	}
+	delete(g.open, group)
+	delete(g.short, group)
+	if g.whole == nil {
+		g.whole, g.tasks = map[string]map[groupSum]int{}, map[string]taskMeans{}
+	}
+	g.count(g.whole, g.tasks, r)
 }
 
 func (r *openStats) add(reward *float64) {
@@ -96,7 +144,7 @@ func (r *openStats) add(reward *float64) {
 }
 
 // count enters a group; one without a verdict says nothing.
-func count(into map[string]map[groupSum]int, r *openStats) {
+func (g *Groups) count(into map[string]map[groupSum]int, tasks map[string]taskMeans, r *openStats) {
 	if r.samples == 0 {
 		return
 	}
@@ -105,21 +153,31 @@ func count(into map[string]map[groupSum]int, r *openStats) {
 			into[name] = map[groupSum]int{}
 		}
 		into[name][r.groupSum]++
+		if !g.Again {
+			continue
+		}
+		if tasks[name] == nil {
+			tasks[name] = taskMeans{}
+		}
+		h := hash64(r.task)
+		tasks[name][h] = append(tasks[name][h], r.mean())
 	}
 }
 
 // GroupStats is what the groups of a domain came to.
 type GroupStats struct {
-	Groups  int       `json:"groups"`  // with at least one verdict
-	Samples int       `json:"samples"` // with a verdict
-	Useful  int       `json:"useful"`  // groups with rewards that differ
-	Mean    float64   `json:"mean"`    // of the groups' means: every group counts alike
-	Low     float64   `json:"mean_low"`
-	High    float64   `json:"mean_high"` // the middle 95 % of the mean over groups drawn again by chance
-	Pass    []KChance `json:"pass"`
+	Groups  int     `json:"groups"`  // with at least one verdict
+	Samples int     `json:"samples"` // with a verdict
+	Useful  int     `json:"useful"`  // groups with rewards that differ
+	Mean    float64 `json:"mean"`    // of the groups' means: every group counts alike
+	// Low and High are the middle 95 % of the mean over tasks drawn again by chance, each with all its groups; null with fewer than 8 tasks.
+	Low  *float64  `json:"mean_low"`
+	High *float64  `json:"mean_high"`
+	Pass []KChance `json:"pass"`
 }
 
-// KChance is pass@k and pass^k, over the groups that have k samples.
+// KChance is pass@k and pass^k, over the groups that have k samples. A group that ended early, because its other samples would surely have been
+// like those it has, counts as if they had been.
 type KChance struct {
 	K      int     `json:"k"`
 	Any    float64 `json:"pass_at_k"`    // at least one of k samples passes
@@ -130,53 +188,71 @@ type KChance struct {
 // Overall is the name of all domains together in Groups.Stats.
 const Overall = "all"
 
-// leastTasks is how many tasks a drop takes: with fewer, groups drawn again by chance are too alike to tell.
+// leastTasks is how many tasks an interval, and so a drop, takes: fewer that are drawn again by chance are too alike to tell.
 const leastTasks = 8
 
-// resamples is how often groups are drawn again for an interval.
+// resamples is how often tasks are drawn again for an interval.
 const resamples = 1000
 
 // Stats sums up, by domain and over all of them; nil without a verdict. Groups that are not whole count as they are. The seed fixes the
 // intervals.
 func (g *Groups) Stats(seed uint64) map[string]GroupStats {
-	all := map[string]map[groupSum]int{}
+	all, tasks := map[string]map[groupSum]int{}, map[string]taskMeans{}
 	for name, sums := range g.whole {
 		all[name] = maps.Clone(sums)
 	}
+	for name, means := range g.tasks {
+		tasks[name] = maps.Clone(means)
+	}
 	for _, r := range g.open {
-		count(all, r)
+		g.count(all, tasks, r)
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	out := make(map[string]GroupStats, len(all))
 	for name, sums := range all {
-		out[name] = statsOf(sums, seed)
+		out[name] = g.statsOf(sums, tasks[name], seed)
 	}
 	return out
 }
 
-func statsOf(sums map[groupSum]int, seed uint64) GroupStats {
+func (g *Groups) statsOf(sums map[groupSum]int, tasks taskMeans, seed uint64) GroupStats {
 	var s GroupStats
-	var means, counts []float64
-	most := 0
+	var units []unit
+	most, total := 0, 0.0
 	list := slices.SortedFunc(maps.Keys(sums), groupSum.compare) // one order, so that the intervals are the same every time
-	for _, g := range list {
-		n := sums[g]
+	for _, sum := range list {
+		n := sums[sum]
 		s.Groups += n
-		s.Samples += n * g.samples
-		if g.differ {
+		s.Samples += n * sum.samples
+		if sum.differ {
 			s.Useful += n
 		}
-		most = max(most, g.samples)
-		means, counts = append(means, g.mean()), append(counts, float64(n))
+		size, _ := sum.trials()
+		most = max(most, size)
+		total += float64(n) * sum.mean()
+		units = append(units, unit{sum: sum.mean(), n: 1, times: n})
 	}
-	s.Mean = stat.Mean(means, counts)
-	s.Low, s.High = bootstrap(means, counts, seed)
+	if g.Again {
+		units = tasks.units()
+	}
+	s.Mean = total / float64(s.Groups)
+	s.Low, s.High = interval(units, seed)
 	for k := 1; k <= most; k = nextK(k, most) {
 		s.Pass = append(s.Pass, passes(list, sums, k))
 	}
 	return s
+}
+
+// units are the tasks, each with all its groups, in one order.
+func (m taskMeans) units() []unit {
+	out := make([]unit, 0, len(m))
+	for _, h := range slices.Sorted(maps.Keys(m)) {
+		means := slices.Sorted(slices.Values(m[h]))
+		out = append(out, unit{sum: floats.Sum(means), n: float64(len(means)), times: 1})
+	}
+	return out
 }
 
 // nextK goes by powers of two, and ends with the most: pass@k of 64 samples is not 64 numbers. Up to four every k is told.
@@ -191,149 +267,219 @@ func nextK(k, most int) int {
 }
 
 func passes(list []groupSum, sums map[groupSum]int, k int) KChance {
-	c := KChance{K: k}
+	p := KChance{K: k}
 	for _, g := range list {
-		if n := sums[g]; g.samples >= k {
-			c.Groups += n
-			c.Any += float64(n) * PassAtK(g.samples, g.passes, k)
-			c.All += float64(n) * PassAllK(g.samples, g.passes, k)
+		if n, c := g.trials(); n >= k {
+			times := sums[g]
+			p.Groups += times
+			p.Any += float64(times) * PassAtK(n, c, k)
+			p.All += float64(times) * PassAllK(n, c, k)
 		}
 	}
-	c.Any /= float64(c.Groups)
-	c.All /= float64(c.Groups)
-	return c
+	p.Any /= float64(p.Groups)
+	p.All /= float64(p.Groups)
+	return p
 }
 
-// bootstrap is the middle 95 % of the mean over values drawn again by chance, as many as there are; counts says how often each value is there,
-// nil = once. For more than a few thousand that is a normal distribution, and drawing again would only take time.
-func bootstrap(values, counts []float64, seed uint64) (low, high float64) {
-	var each []float64
-	n := float64(len(values))
-	if counts != nil {
-		n = floats.Sum(counts)
+// unit is what is drawn again as a whole for an interval: n values that are not independent, by their sum. It is there so many times.
+type unit struct {
+	sum, n float64
+	times  int
+}
+
+// interval is the middle 95 % of the mean over units drawn again by chance, as many as there are; nil for fewer than 8, which are too alike to
+// tell. For more than a few thousand that is a normal distribution, and drawing again would only take time.
+func interval(units []unit, seed uint64) (low, high *float64) {
+	count, sum, n := 0, 0.0, 0.0
+	for _, u := range units {
+		count += u.times
+		sum += float64(u.times) * u.sum
+		n += float64(u.times) * u.n
 	}
-	if n > normalFrom {
-		mean, sd := stat.MeanStdDev(values, counts)
-		half := 1.959964 * sd / math.Sqrt(n)
-		return mean - half, mean + half
+	switch {
+	case count < leastTasks:
+		return nil, nil
+	case count > normalFrom:
+		return normal(units, count, sum/n, n)
 	}
-	for i, v := range values {
-		times := 1
-		if counts != nil {
-			times = int(counts[i])
-		}
-		each = append(each, slices.Repeat([]float64{v}, times)...)
+	var each []unit
+	for _, u := range units {
+		each = append(each, slices.Repeat([]unit{u}, u.times)...)
 	}
 	rng := rand.New(rand.NewPCG(seed, uint64(len(each))))
 	means := make([]float64, resamples)
 	for i := range means {
-		sum := 0.0
+		sum, n := 0.0, 0.0
 		for range each {
-			sum += each[rng.IntN(len(each))]
+			u := each[rng.IntN(len(each))]
+			sum, n = sum+u.sum, n+u.n
 		}
-		means[i] = sum / float64(len(each))
+		means[i] = sum / n
 	}
 	slices.Sort(means)
-	return stat.Quantile(0.025, stat.Empirical, means, nil), stat.Quantile(0.975, stat.Empirical, means, nil)
+	l, h := stat.Quantile(0.025, stat.Empirical, means, nil), stat.Quantile(0.975, stat.Empirical, means, nil)
+	return &l, &h
+}
+
+// normal is the interval of a mean of so many units with n values in all, by how far each is from it.
+func normal(units []unit, count int, mean, n float64) (low, high *float64) {
+	squares := 0.0
+	for _, u := range units {
+		d := u.sum - mean*u.n
+		squares += float64(u.times) * d * d
+	}
+	half := 1.959964 * math.Sqrt(squares*float64(count)/float64(count-1)) / n
+	l, h := mean-half, mean+half
+	return &l, &h
 }
 
 const normalFrom = 5000
 
 // Evaluations collects what came of the tasks that are kept apart, by the number of the evaluation.
 type Evaluations struct {
-	byRound map[int]map[string]*taskMean
+	byRound map[int]*evaluated
+}
+
+// evaluated is one evaluation, by task.
+type evaluated struct {
+	tasks   map[string]*taskMean
+	samples int // that came, those without a verdict included
+	mean    float64
+	known   bool // mean is of all samples that came
 }
 
 type taskMean struct {
 	sum     float64
 	samples int // with a verdict
-	all     int
 }
 
-// Add takes one sample; nil = no verdict.
-func (v *Evaluations) Add(round int, taskID string, reward *float64) {
+// Add takes one sample; nil = no verdict. It returns how many the evaluation has with it.
+func (v *Evaluations) Add(round int, taskID string, reward *float64) (samples int) {
 	if v.byRound == nil {
-		v.byRound = map[int]map[string]*taskMean{}
+		v.byRound = map[int]*evaluated{}
 	}
-	if v.byRound[round] == nil {
-		v.byRound[round] = map[string]*taskMean{}
+	e := v.byRound[round]
+	if e == nil {
+		e = &evaluated{tasks: map[string]*taskMean{}}
+		v.byRound[round] = e
 	}
-	m := v.byRound[round][taskID]
+	m := e.tasks[taskID]
 	if m == nil {
 		m = &taskMean{}
-		v.byRound[round][taskID] = m
+		e.tasks[taskID] = m
 	}
-	m.all++
+	e.samples++
+	e.known = false
 	if reward != nil {
 		m.sum += *reward
 		m.samples++
 	}
+	return e.samples
 }
 
-// Samples is how many came of an evaluation.
-func (v *Evaluations) Samples(round int) int {
-	n := 0
-	for _, m := range v.byRound[round] {
-		n += m.all
-	}
-	return n
-}
-
-// Evaluation is one evaluation, held against the best before it.
-type Evaluation struct {
-	Number  int     `json:"number"`
-	Tasks   int     `json:"tasks"`   // with a verdict
-	Samples int     `json:"samples"` // played, those without a verdict included
-	Mean    float64 `json:"mean"`    // of the tasks' means
-	Low     float64 `json:"mean_low"`
-	High    float64 `json:"mean_high"`
-	// Change is the mean over the tasks of both evaluations, less that of the best one before; null for the first. Its interval is over those
-	// tasks, each held against itself.
-	Change *Change `json:"change,omitempty"`
-	// Dropped says that the whole interval of the change is below 0, with at least 8 tasks to tell by.
-	Dropped bool `json:"dropped"`
-}
-
-// Change is how an evaluation differs from the best before it.
-type Change struct {
-	Since int     `json:"since"` // number of that evaluation
-	Tasks int     `json:"tasks"` // in both
-	Mean  float64 `json:"mean"`
-	Low   float64 `json:"low"`
-	High  float64 `json:"high"`
-}
-
-// List is the evaluations in order. The seed fixes the intervals.
-func (v *Evaluations) List(seed uint64) []Evaluation {
-	var out []Evaluation
-	best := -1
-	for _, n := range slices.Sorted(maps.Keys(v.byRound)) {
-		means := v.means(n)
-		if len(means) == 0 {
-			continue
-		}
-		e := Evaluation{Number: n, Tasks: len(means), Samples: v.Samples(n)}
-		values := inOrder(means)
-		e.Mean = stat.Mean(values, nil)
-		e.Low, e.High = bootstrap(values, nil, seed)
-		if best >= 0 {
-			e.Change = change(v.means(out[best].Number), means, out[best].Number, seed)
-			e.Dropped = e.Change != nil && e.Change.Tasks >= leastTasks && e.Change.High < 0
-		}
-		out = append(out, e)
-		if best < 0 || cmp.Compare(e.Mean, out[best].Mean) > 0 {
-			best = len(out) - 1
+// means is the mean of each task with a verdict.
+func (e *evaluated) means() map[string]float64 {
+	out := map[string]float64{}
+	for id, m := range e.tasks {
+		if m.samples > 0 {
+			out[id] = m.sum / float64(m.samples)
 		}
 	}
 	return out
 }
 
-func (v *Evaluations) means(round int) map[string]float64 {
-	out := map[string]float64{}
-	for id, m := range v.byRound[round] {
-		if m.samples > 0 {
-			out[id] = m.sum / float64(m.samples)
+// average is the mean of the tasks' means; false without a verdict. It is found once.
+func (e *evaluated) average() (float64, bool) {
+	if !e.known {
+		e.mean, e.known = stat.Mean(inOrder(e.means()), nil), true
+	}
+	return e.mean, !math.IsNaN(e.mean)
+}
+
+// Evaluation is one evaluation, held against the best before it.
+type Evaluation struct {
+	Number  int      `json:"number"`
+	Tasks   int      `json:"tasks"`   // with a verdict
+	Samples int      `json:"samples"` // played, those without a verdict included
+	Mean    float64  `json:"mean"`    // of the tasks' means
+	Low     *float64 `json:"mean_low"`
+	High    *float64 `json:"mean_high"` // null with fewer than 8 tasks
+	// Change is the mean over the tasks of both evaluations, less that of the best one before; null for the first. Its interval is over those
+	// tasks, each held against itself.
+	Change *Change `json:"change,omitempty"`
+	// Dropped says that the whole interval of the change is below 0.
+	Dropped bool `json:"dropped"`
+}
+
+// Change is how an evaluation differs from the best before it.
+type Change struct {
+	Since int      `json:"since"` // number of that evaluation
+	Tasks int      `json:"tasks"` // in both
+	Mean  float64  `json:"mean"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"` // null with fewer than 8 tasks
+}
+
+// List is the evaluations in order. The seed fixes the intervals.
+func (v *Evaluations) List(seed uint64) []Evaluation {
+	var out []Evaluation
+	for _, n := range slices.Sorted(maps.Keys(v.byRound)) {
+		if p, ok := v.Against(n); ok {
+			out = append(out, p.Evaluation(seed))
 		}
+	}
+	return out
+}
+
+// Pair is one evaluation and the best before it, copied: what more comes does not change it.
+type Pair struct {
+	number, samples, since int
+	now, before            map[string]float64 // before is nil where there is none
+}
+
+// Against holds an evaluation against the best one before it; false where it has no verdict.
+func (v *Evaluations) Against(round int) (p Pair, ok bool) {
+	e := v.byRound[round]
+	if e == nil {
+		return p, false
+	}
+	if _, ok := e.average(); !ok {
+		return p, false
+	}
+	p = Pair{number: round, samples: e.samples, now: e.means()}
+	var best *evaluated
+	for _, n := range slices.Sorted(maps.Keys(v.byRound)) {
+		if n >= round {
+			break
+		}
+		mean, ok := v.byRound[n].average()
+		if ok && (best == nil || mean > best.mean) {
+			best, p.since = v.byRound[n], n
+		}
+	}
+	if best != nil {
+		p.before = best.means()
+	}
+	return p, true
+}
+
+// Evaluation finds the intervals, which takes a while. The seed fixes them.
+func (p Pair) Evaluation(seed uint64) Evaluation {
+	values := inOrder(p.now)
+	e := Evaluation{Number: p.number, Tasks: len(values), Samples: p.samples, Mean: stat.Mean(values, nil)}
+	e.Low, e.High = interval(alone(values), seed)
+	if p.before != nil {
+		e.Change = change(p.before, p.now, p.since, seed)
+		e.Dropped = e.Change != nil && e.Change.High != nil && *e.Change.High < 0
+	}
+	return e
+}
+
+// alone makes each value a unit.
+func alone(values []float64) []unit {
+	out := make([]unit, len(values))
+	for i, v := range values {
+		out[i] = unit{v, 1, 1}
 	}
 	return out
 }
@@ -359,6 +505,6 @@ func change(before, now map[string]float64, since int, seed uint64) *Change {
 	}
 	values := inOrder(differences)
 	c := &Change{Since: since, Tasks: len(values), Mean: stat.Mean(values, nil)}
-	c.Low, c.High = bootstrap(values, nil, seed)
+	c.Low, c.High = interval(alone(values), seed)
 	return c
 }

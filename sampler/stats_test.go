@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"tranche/episode"
@@ -79,7 +80,7 @@ func TestGroupStatisticsOfRealTrials(t *testing.T) {
 		if err := d.Decode(&run); err != nil {
 			t.Fatal(err)
 		}
-		g.Add(fmt.Sprint(run.Task), "airline", 4, &run.Reward)
+		g.Add(fmt.Sprint(run.Task), "", "airline", 4, &run.Reward)
 		byTask[run.Task] += int(run.Reward)
 	}
 	for _, c := range byTask {
@@ -106,43 +107,49 @@ func TestGroupStatisticsOfRealTrials(t *testing.T) {
 			t.Errorf("%+v, want pass@%d %v, pass^%d %v", p, i+1, want.any, i+1, want.all)
 		}
 	}
-	if !(s.Low > 0.30 && s.Low < 0.35 && s.High > 0.50 && s.High < 0.55) { // 1.96 standard errors of 50 group means are 0.105
-		t.Errorf("the interval is %v to %v", s.Low, s.High)
+	if !(*s.Low > 0.30 && *s.Low < 0.35 && *s.High > 0.50 && *s.High < 0.55) { // 1.96 standard errors of 50 group means are 0.105
+		t.Errorf("the interval is %v to %v", *s.Low, *s.High)
 	}
 }
 
 // TestGroupsDoNotMindTheOrder: rewards in any order give the same statistics, and what has no verdict says nothing.
 func TestGroupsDoNotMindTheOrder(t *testing.T) {
 	type sample struct {
-		group, domain string
-		reward        *float64
+		group, task, domain string
+		reward              *float64
 	}
 	var all []sample
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 200 {
 		for range 4 {
-			s := sample{group: fmt.Sprint(i), domain: []string{"a", "b"}[i%2], reward: episode.Ptr(float64(rng.IntN(3)) / 2)}
+			s := sample{group: fmt.Sprint(i), task: fmt.Sprint(i / 4), domain: []string{"a", "b"}[i%2], reward: episode.Ptr(float64(rng.IntN(3)) / 2)}
 			if rng.IntN(5) == 0 {
 				s.reward = nil
 			}
 			all = append(all, s)
 		}
 	}
-	stats := func() string {
-		var g Groups
+	stats := func(again bool) string {
+		g := Groups{Again: again}
 		for _, s := range all {
-			g.Add(s.group, s.domain, 4, s.reward)
+			g.Add(s.group, s.task, s.domain, 4, s.reward)
 		}
-		return fmt.Sprintf("%+v", g.Stats(3))
+		text, err := json.Marshal(g.Stats(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	want := stats()
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	if got := stats(); got != want {
-		t.Errorf("another order gave\n%s\nwant\n%s", got, want)
+	for _, again := range []bool{false, true} {
+		want := stats(again)
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		if got := stats(again); got != want {
+			t.Errorf("another order gave\n%s\nwant\n%s", got, want)
+		}
 	}
 	var none Groups
-	none.Add("g", "d", 2, nil)
-	none.Add("g", "d", 2, nil)
+	none.Add("g", "", "d", 2, nil)
+	none.Add("g", "", "d", 2, nil)
 	if none.Stats(1) != nil {
 		t.Error("groups without a verdict have statistics")
 	}
@@ -163,10 +170,10 @@ func TestIntervalsCover(t *testing.T) {
 				if rng.Float64() < p {
 					r = 1
 				}
-				g.Add(fmt.Sprint(i), "d", 4, &r)
+				g.Add(fmt.Sprint(i), "", "d", 4, &r)
 			}
 		}
-		if s := g.Stats(rng.Uint64())["d"]; s.Low <= truth && truth <= s.High {
+		if s := g.Stats(rng.Uint64())["d"]; *s.Low <= truth && truth <= *s.High {
 			held++
 		}
 	}
@@ -199,7 +206,7 @@ func TestDropsAreFlagged(t *testing.T) {
 		}
 		return out
 	}
-	if got := play(0.4, 0.6, 0.6, 0.3); fmt.Sprint(flags(got)) != "[false false false true]" || got[3].Change.High > -0.15 {
+	if got := play(0.4, 0.6, 0.6, 0.3); fmt.Sprint(flags(got)) != "[false false false true]" || *got[3].Change.High > -0.15 {
 		t.Errorf("0.4, 0.6, 0.6, 0.3: %v, last %+v", flags(got), got[3].Change)
 	}
 	if got := play(0.5, 0.5, 0.5); fmt.Sprint(flags(got)) != "[false false false]" {
@@ -210,7 +217,116 @@ func TestDropsAreFlagged(t *testing.T) {
 		few.Add(0, fmt.Sprint(task), episode.Ptr(1.0))
 		few.Add(1, fmt.Sprint(task), episode.Ptr(0.0))
 	}
-	if few.List(1)[1].Dropped {
-		t.Error("so few tasks say nothing")
+	if last := few.List(1)[1]; last.Dropped || last.Low != nil || last.Change.Low != nil {
+		t.Errorf("so few tasks say nothing: %+v", last)
+	}
+}
+
+// TestIntervalsAreOverTasks: groups of one task are alike, so that playing it often does not make the mean of all tasks surer.
+func TestIntervalsAreOverTasks(t *testing.T) {
+	oneGoroutine(t)
+	rng := rand.New(rand.NewPCG(17, 7))
+	const sets, truth = 200, 0.4
+	held := 0
+	for range sets {
+		g := Groups{Again: true}
+		for task := range 30 {
+			p := rng.Float64() * 2 * truth
+			for round := range 6 {
+				for range 4 {
+					r := 0.0
+					if rng.Float64() < p {
+						r = 1
+					}
+					g.Add(fmt.Sprint(task, round), fmt.Sprint(task), "d", 4, &r)
+				}
+			}
+		}
+		if s := g.Stats(rng.Uint64())["d"]; *s.Low <= truth && truth <= *s.High {
+			held++
+		}
+	}
+	if share := float64(held) / sets; share < 0.90 || share > 0.99 {
+		t.Errorf("%.3f of the intervals hold the mean, want about 0.95", share)
+	}
+	few := Groups{Again: true}
+	for i := range 100 {
+		few.Add(fmt.Sprint(i), fmt.Sprint(i%(leastTasks-1)), "d", 1, episode.Ptr(float64(i%2)))
+	}
+	if s := few.Stats(1)["d"]; s.Low != nil || s.High != nil || s.Groups != 100 {
+		t.Errorf("%d tasks have an interval: %+v", leastTasks-1, s)
+	}
+}
+
+// TestIntervalsOfManyTasksAreThoseOfDrawingAgain: where the normal distribution takes over, nothing jumps.
+func TestIntervalsOfManyTasksAreThoseOfDrawingAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 3))
+	var units []unit
+	for range 4000 {
+		n := 1 + rng.IntN(5)
+		units = append(units, unit{float64(n) * rng.Float64(), float64(n), 1})
+	}
+	sum, n := 0.0, 0.0
+	for _, u := range units {
+		sum, n = sum+u.sum, n+u.n
+	}
+	low, high := interval(units, 1)
+	l, h := normal(units, len(units), sum/n, n)
+	if width := *high - *low; math.Abs(*low-*l) > 0.15*width || math.Abs(*high-*h) > 0.15*width {
+		t.Errorf("drawn again %v to %v, normal %v to %v", *low, *high, *l, *h)
+	}
+}
+
+// TestPassAtKCountsGroupsThatEndedEarly: groups that were stopped because they were sure are in pass@k for every k, whether their end is told
+// before, between or after their samples; without them the unsure ones would be alone.
+func TestPassAtKCountsGroupsThatEndedEarly(t *testing.T) {
+	for _, when := range []int{0, 2, 4} {
+		var g Groups
+		for i := range 8 { // three ended with four passes, three with four zeros, two went on with four of eight
+			group := fmt.Sprint(i)
+			samples := []int{4, 8}[i/6]
+			for s := range samples {
+				if samples == 4 && s == when {
+					g.End(group, 4, 8)
+				}
+				g.Add(group, "", "d", 8, episode.Ptr([]float64{1, 0, float64(s % 2)}[i/3]))
+			}
+			if samples == 4 && when == 4 {
+				g.End(group, 4, 8)
+			}
+		}
+		if len(g.open)+len(g.short) != 0 {
+			t.Errorf("end told after %d samples: %d groups are open, %d ends wait", when, len(g.open), len(g.short))
+		}
+		s := g.Stats(1)["d"]
+		last := s.Pass[len(s.Pass)-1]
+		if last.K != 8 || last.Groups != 8 || last.Any != 5./8 || last.All != 3./8 || s.Samples != 6*4+2*8 || s.Useful != 2 {
+			t.Errorf("end told after %d samples: %+v of %+v, want pass@8 5/8 and pass^8 3/8 over 8 groups", when, last, s)
+		}
+	}
+}
+
+// TestOneEvaluationIsThatOfTheList: what is told when an evaluation is whole is what the summary says of it.
+func TestOneEvaluationIsThatOfTheList(t *testing.T) {
+	var v Evaluations
+	rng := rand.New(rand.NewPCG(5, 5))
+	for round := range 6 {
+		var told Evaluation
+		for i := range 40 {
+			if n := v.Add(round, fmt.Sprint(i%20), episode.Ptr(float64(rng.IntN(2)))); n != i+1 {
+				t.Fatalf("%d samples, want %d", n, i+1)
+			}
+			p, ok := v.Against(round)
+			if !ok {
+				t.Fatal("no evaluation")
+			}
+			if i == 39 {
+				told = p.Evaluation(3)
+			}
+		}
+		list := v.List(3)
+		if got, want := told, list[len(list)-1]; !reflect.DeepEqual(got, want) {
+			t.Errorf("told %+v, listed %+v", got, want)
+		}
 	}
 }

@@ -30,6 +30,9 @@ func openDrawRecord(dir string) (r *drawRecord, text []byte, err error) {
 	if err = r.file.Truncate(int64(sum.Whole)); err == nil {
 		_, err = r.file.Seek(int64(sum.Whole), 0)
 	}
+	if err == nil {
+		err = syncDir(dir) // the file may be new
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, r.file.Close())
 	}

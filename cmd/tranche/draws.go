@@ -38,15 +38,20 @@ func (s *session) planDraws(ctx context.Context) error {
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
-	s.draws.plan, err = sampler.NewPlan(ctx, cfg, sampler.PlanParts{Open: s.openTasks, Record: &s.draws.late, Priors: priors, Ended: func(task string, round, samples int) {
-		s.writer.EndGroup(episode.GroupID(s.file.RunID, task, round), samples)
-	}})
+	s.draws.plan, err = sampler.NewPlan(ctx, cfg, sampler.PlanParts{Open: s.openTasks, Record: &s.draws.late, Priors: priors, Ended: s.endGroup})
 	if err != nil {
 		return withCode(codeTasks, err)
 	}
 	_, held, _ := s.draws.plan.Size()
 	s.draws.stats.heldOut = held
 	return nil
+}
+
+// endGroup is told of a group that ended with fewer samples than it might have had.
+func (s *session) endGroup(task string, round, samples int) {
+	id := episode.GroupID(s.file.RunID, task, round)
+	s.writer.EndGroup(id, samples)
+	s.draws.stats.end(id, samples)
 }
 
 // openTasks is one pass over the tasks.
@@ -121,7 +126,7 @@ func (d *draws) open(s *session) (err error) {
 		return err
 	}
 	for _, g := range sum.Short { // also where nothing is played any more
-		s.writer.EndGroup(episode.GroupID(s.file.RunID, g.Task, g.Round), g.Samples)
+		s.endGroup(g.Task, g.Round, g.Samples)
 	}
 	var own taskStates
 	if there, err := storage.ReadTaskStates(s.dir, &own); err != nil || !there {
@@ -157,14 +162,17 @@ func (d *draws) source(ctx context.Context, s *session) (from order, knobs *samp
 		if err != nil {
 			return nil, nil, withCode(codeUsage, err)
 		}
+		src.Begin(s.file.Created)
 		from, knobs = src, &src.Knobs
 	} else {
 		from, knobs = closer{d.plan, d}, &d.plan.Knobs
+		if err := d.plan.Begin(s.file.Created); err != nil {
+			return nil, nil, withCode(codeTasks, err)
+		}
 		if err := d.plan.Restore(ctx, d.text); err != nil {
 			return nil, nil, withCode(codeRefused, fmt.Errorf("go on from %s: %w", storage.DrawsName, err))
 		}
 	}
-	knobs.Begin(s.file.Created)
 	if err := d.load(s); err != nil {
 		return nil, nil, err
 	}
@@ -334,6 +342,7 @@ type groupTally struct {
 func (t *groupTally) init(set *Settings, a *app) {
 	c, _ := set.plan() // the settings were checked
 	t.samples, t.seed, t.each = set.drawn(), uint64(set.Seed), max(c.Held.Samples, 1)
+	t.groups.Again = set.Rounds > 1 || c.Holds()
 	if c.Held.On() {
 		t.label = c.Held.Label()
 	}
@@ -345,10 +354,24 @@ func (t *groupTally) init(set *Settings, a *app) {
 // groupTallyOf is the tally of a run that is only looked at.
 func groupTallyOf(dir string) *groupTally {
 	t := &groupTally{}
-	if file, ok, err := readRunFile(dir); ok && err == nil {
-		t.init(&file.Settings, nil)
+	file, ok, err := readRunFile(dir)
+	if !ok || err != nil {
+		return t
+	}
+	t.init(&file.Settings, nil)
+	if _, sum, err := readDrawRecord(dir); err == nil { // a fault in it is in the report
+		for _, g := range sum.Short {
+			t.end(episode.GroupID(file.RunID, g.Task, g.Round), g.Samples)
+		}
 	}
 	return t
+}
+
+// end is told of a group that ended with fewer samples than it might have had.
+func (t *groupTally) end(group string, samples int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.groups.End(group, samples, t.samples)
 }
 
 func (t *groupTally) on() bool { return t.samples > 1 || t.label != "" }
@@ -356,37 +379,31 @@ func (t *groupTally) on() bool { return t.samples > 1 || t.label != "" }
 // perEvaluation is the episodes of one evaluation.
 func (t *groupTally) perEvaluation() int64 { return t.heldOut * int64(t.each) }
 
-// add takes one stored row of a group of size. It returns the evaluation that is whole with it; else nil.
-func (t *groupTally) add(o storage.Outcome, size int) (whole *sampler.Evaluation) {
+// add takes one stored row of a group of size. It returns the evaluation that is whole with it, if any.
+func (t *groupTally) add(o storage.Outcome, size int) (whole sampler.Pair, ok bool) {
 	if !t.on() {
-		return nil
+		return whole, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.label == "" || o.Split != t.label {
 		if t.samples > 1 {
-			t.groups.Add(o.GroupID, sampler.DomainName(o.DataSource), size, o.Reward)
+			t.groups.Add(o.GroupID, o.TaskID, sampler.DomainName(o.DataSource), size, o.Reward)
 		}
-		return nil
+		return whole, false
 	}
 	round := int(o.Round)
-	t.evals.Add(round, o.TaskID, o.Reward)
-	if int64(t.evals.Samples(round)) != t.perEvaluation() {
-		return nil
+	if int64(t.evals.Add(round, o.TaskID, o.Reward)) != t.perEvaluation() {
+		return whole, false
 	}
-	for _, v := range t.evals.List(t.seed) {
-		if v.Number == round {
-			return &v
-		}
-	}
-	return nil
+	return t.evals.Against(round)
 }
 
 // addEpisode takes one that is durable now, and tells of an evaluation that is whole with it.
 func (t *groupTally) addEpisode(e *episode.Episode) {
 	o := storage.Outcome{GroupID: e.GroupID, TaskID: e.Task.ID, Round: int32(e.Round), DataSource: e.Task.DataSource, Split: e.Task.Split, Reward: e.Verdict.Total}
-	if v := t.add(o, e.GroupSize); v != nil && t.tell != nil {
-		t.tell("%s", evaluationText(*v))
+	if whole, ok := t.add(o, e.GroupSize); ok && t.tell != nil {
+		t.tell("%s", evaluationText(whole.Evaluation(t.seed)))
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,7 +113,7 @@ func checkDrawn(t *testing.T, dir string, useful int64) {
 			continue
 		}
 		trained++
-		groups.Add(r.GroupID, "d", int(r.GroupSize), r.Reward)
+		groups.Add(r.GroupID, r.TaskID, "d", int(r.GroupSize), r.Reward)
 		for _, f := range r.Flags {
 			if f == storage.FlagZeroVariance {
 				flagged++
@@ -156,6 +157,70 @@ func TestEvaluationsSendTheirOwnParameters(t *testing.T) {
 	want := map[string]string{"a/0 ": "t=1", "b/0 ": "t=0.5", "c/0 val": "t=0.25", "c/1 val": "t=0.25", "c/2 val": "t=0.25"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("sent %v, want %v", got, want)
+	}
+}
+
+// TestZerosAreNotTakenForDefaults: an option that would silently have its default is refused by name.
+func TestZerosAreNotTakenForDefaults(t *testing.T) {
+	read := map[string]func(p Pairs) error{
+		"band":     func(p Pairs) error { _, err := p.band(); return err },
+		"grow":     func(p Pairs) error { _, err := p.grow(); return err },
+		"mix":      func(p Pairs) error { _, err := p.mix(); return err },
+		"held-out": func(p Pairs) error { _, _, err := p.heldOut(); return err },
+	}
+	for _, c := range []struct{ key, value, names string }{
+		{"band", "0.2-0.8,keep=0", "keep"}, {"band", "0.2-0.8,memory=0.0", "memory"}, {"band", "0.2-0.8,revisit=0", "revisit"}, {"grow", "2,error=0", "error"},
+		{"mix", "progress,every=0", "every"}, {"mix", "progress,floor=0", "floor"}, {"mix", "size,cap=0", "cap"}, {"mix", "temperature=0", "temperature"},
+		{"held-out", "val,every=0", "every"}, {"held-out", "val,samples=0", "samples"}, {"held-out", "share=0", "share"},
+	} {
+		if err := read[c.key](Pairs(c.value)); err == nil || !strings.HasPrefix(err.Error(), c.names+": ") {
+			t.Errorf("%s %s: %v, want the name of %s", c.key, c.value, err, c.names)
+		}
+	}
+	for key, value := range map[string]Pairs{"band": "0-0.8", "mix": "size,floor=0", "held-out": "val,temperature=0"} { // here 0 is what it says
+		if err := read[key](value); err != nil {
+			t.Errorf("%s %s: %v", key, value, err)
+		}
+	}
+}
+
+// powerless counts what would not survive a loss of power.
+type powerless struct{ written, synced int }
+
+func (p *powerless) Write(b []byte) (int, error) { p.written += len(b); return len(b), nil }
+func (p *powerless) Sync() error                 { p.synced = p.written; return nil }
+func (p *powerless) Close() error                { return nil }
+
+// TestTasksOfACommandAreDurableBeforeTheyAreDrawn: the record may name them from then on.
+func TestTasksOfACommandAreDurableBeforeTheyAreDrawn(t *testing.T) {
+	kept := &powerless{}
+	c := &tasksCommand{kept: kept, over: make(chan error, 1)}
+	if err := c.start("echo one; echo two", 0, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for buf, got := make([]byte, 3), 0; ; {
+		n, err := c.Read(buf)
+		if got += n; kept.synced != got || kept.written != got {
+			t.Fatalf("%d bytes were given, %d are kept and %d durable", got, kept.written, kept.synced)
+		}
+		if err != nil {
+			if got != len("one\ntwo\n") || err != io.EOF {
+				t.Errorf("%d bytes, %v", got, err)
+			}
+			return
+		}
+	}
+}
+
+// TestARunShortOfUsefulGroupsSaysSo: it is complete, with exit code 0, and its summary says what it lacks.
+func TestARunShortOfUsefulGroupsSaysSo(t *testing.T) {
+	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) { mock.Text("always").Send(r, w) }})
+	s, dir := newShell(t), newRunDir(t)
+	file := write(t, "tasks.jsonl", `{"id":"a","prompt":"A","answer":"never"}`+"\n"+`{"id":"b","prompt":"B","answer":"never"}`+"\n")
+	s.do(codeOK, "run", file, "-o", dir, "-n", "2", "--useful", "1", "--reward", "exact", "--endpoint", server.URL(), "--progress", "none")
+	if out := s.out.String() + s.err.String(); !strings.Contains(out, "not as many useful groups as wanted") || !strings.Contains(out, "complete all the same") {
+		t.Errorf("the summary does not say that groups are lacking:\n%s", out)
 	}
 }
 

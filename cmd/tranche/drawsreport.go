@@ -68,7 +68,7 @@ func (r *report) drawsText(p *printer) {
 	}
 	p.line("  draws      %s", text)
 	if d.Short {
-		p.line("  %s", p.paint(yellow, "there were not as many useful groups as wanted (--max-draws, or the tasks ran out)"))
+		p.line("  %s", p.paint(yellow, "there were not as many useful groups as wanted (--max-draws, or the tasks ran out); the run is complete all the same, with no exit code of its own for that"))
 	}
 }
 
@@ -107,7 +107,7 @@ func (r *report) groupsText(p *printer) {
 }
 
 func groupsRow(name string, g sampler.GroupStats, columns []sampler.KChance) []string {
-	row := []string{name, fmt.Sprint(g.Groups), fmt.Sprintf("%.0f%%", 100*float64(g.Useful)/float64(g.Groups)), fmt.Sprintf("%.3f (%.3f to %.3f)", g.Mean, g.Low, g.High)}
+	row := []string{name, fmt.Sprint(g.Groups), fmt.Sprintf("%.0f%%", 100*float64(g.Useful)/float64(g.Groups)), fmt.Sprintf("%.3f%s", g.Mean, between("", "%.3f", g.Low, g.High))}
 	for _, c := range columns {
 		cell := "–"
 		for _, own := range g.Pass {
@@ -118,6 +118,14 @@ func groupsRow(name string, g sampler.GroupStats, columns []sampler.KChance) []s
 		row = append(row, cell)
 	}
 	return row
+}
+
+// between is an interval in brackets; nothing where there were too few tasks for one.
+func between(what, number string, low, high *float64) string {
+	if low == nil || high == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s"+number+" to "+number+")", what, *low, *high)
 }
 
 // evaluationsText lists the evaluations, the last ones where there are many.
@@ -138,9 +146,9 @@ func (r *report) evaluationsText(p *printer) {
 // evaluationText is one evaluation in words.
 func evaluationText(v sampler.Evaluation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "evaluation %d: mean %.3f (95 %%: %.3f to %.3f) on %d held-out tasks", v.Number, v.Mean, v.Low, v.High, v.Tasks)
+	fmt.Fprintf(&b, "evaluation %d: mean %.3f%s on %d held-out tasks", v.Number, v.Mean, between("95 %: ", "%.3f", v.Low, v.High), v.Tasks)
 	if c := v.Change; c != nil {
-		fmt.Fprintf(&b, "; %+.3f (%+.3f to %+.3f) against evaluation %d, the best before", c.Mean, c.Low, c.High, c.Since)
+		fmt.Fprintf(&b, "; %+.3f%s against evaluation %d, the best before", c.Mean, between("", "%+.3f", c.Low, c.High), c.Since)
 	}
 	if v.Dropped {
 		b.WriteString("; it has DROPPED")

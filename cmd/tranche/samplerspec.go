@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,6 +92,9 @@ func (p Pairs) into(first string, known map[string]any) error {
 	})
 }
 
+// over0 is a number that is not 0: that would silently be the default.
+type over0 struct{ to any }
+
 func scan(value string, to any) (err error) {
 	number := func() float64 {
 		f, ferr := strconv.ParseFloat(value, 64)
@@ -107,6 +111,10 @@ func scan(value string, to any) (err error) {
 		return n
 	}
 	switch to := to.(type) {
+	case over0:
+		if err = scan(value, to.to); err == nil && reflect.ValueOf(to.to).Elem().IsZero() {
+			err = errors.New("expected more than 0, or leave it out for the default")
+		}
 	case *float64:
 		*to = number()
 	case **float64:
@@ -124,9 +132,11 @@ func scan(value string, to any) (err error) {
 
 // mix reads --mix: size, equal, progress, temperature=T or weights by name, and floor, cap and every besides.
 func (p Pairs) mix() (m sampler.Mix, err error) {
-	bounds := map[string]any{"floor": &m.Floor, "cap": &m.Cap, "every": &m.Every, "temperature": &m.Temperature}
+	bounds := map[string]any{"floor": &m.Floor, "cap": over0{&m.Cap}, "every": over0{&m.Every}, "temperature": over0{&m.Temperature}}
+	floored := false
 	err = p.each("by", func(name, value string) error {
 		if to, ok := bounds[name]; ok {
+			floored = floored || name == "floor"
 			return scan(value, to)
 		}
 		if name == "by" {
@@ -149,6 +159,9 @@ func (p Pairs) mix() (m sampler.Mix, err error) {
 	default:
 		m.By = sampler.MixWeights
 	}
+	if err == nil && floored && m.Floor == 0 && m.By == sampler.MixProgress {
+		err = errors.New("floor: progress has one over 0: what is never tried shows no progress; leave it out for a fifth of an equal share")
+	}
 	return m, err
 }
 
@@ -169,7 +182,7 @@ func mixBy(m *sampler.Mix, value string) error {
 // band reads --band: LOW-HIGH, and keep, memory and revisit besides.
 func (p Pairs) band() (b sampler.Band, err error) {
 	var span string
-	err = p.into("range", map[string]any{"range": &span, "keep": &b.Keep, "memory": &b.Memory, "revisit": &b.Revisit})
+	err = p.into("range", map[string]any{"range": &span, "keep": over0{&b.Keep}, "memory": over0{&b.Memory}, "revisit": over0{&b.Revisit}})
 	if p == "" || err != nil {
 		return b, err
 	}
@@ -186,7 +199,7 @@ func (p Pairs) band() (b sampler.Band, err error) {
 
 // grow reads --grow: the samples to begin with, and error besides.
 func (p Pairs) grow() (g sampler.Grow, err error) {
-	err = p.into("from", map[string]any{"from": &g.From, "error": &g.Error})
+	err = p.into("from", map[string]any{"from": &g.From, "error": over0{&g.Error}})
 	if err == nil && p != "" && g.From < 1 {
 		err = fmt.Errorf("expected 1 sample or more to begin with, found %q", p)
 	}
@@ -195,7 +208,7 @@ func (p Pairs) grow() (g sampler.Grow, err error) {
 
 // heldOut reads --held-out: the split, or a share, and how it is evaluated.
 func (p Pairs) heldOut() (h sampler.HeldOut, s sampler.HeldOutSampling, err error) {
-	err = p.into("split", map[string]any{"split": &h.Split, "share": &h.Share, "every": &h.Every, "samples": &h.Samples, "temperature": &s.Temperature, "top-p": &s.TopP})
+	err = p.into("split", map[string]any{"split": &h.Split, "share": over0{&h.Share}, "every": over0{&h.Every}, "samples": over0{&h.Samples}, "temperature": &s.Temperature, "top-p": &s.TopP})
 	return h, s, err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +22,19 @@ import (
 // plays the same tasks; then the program is started again and told how many rows are there. It need not heed that: rows that are there already
 // are passed over.
 type tasksCommand struct {
-	kept *os.File // tasks.jsonl
+	kept keptRows // tasks.jsonl
 	cmd  *exec.Cmd
 	out  *os.File // our end of its standard output
 	over chan error
 
 	halted atomic.Bool // it was ended because nothing more is to be drawn
 	once   sync.Once
+}
+
+// keptRows is where rows are kept.
+type keptRows interface {
+	io.WriteCloser
+	Sync() error
 }
 
 // givenRows is the variable that tells the program how many rows it gave to earlier sessions.
@@ -43,6 +48,9 @@ func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string
 	}
 	c := &tasksCommand{kept: kept, over: make(chan error, 1)}
 	earlier, err := os.ReadFile(kept.Name())
+	if err == nil {
+		err = syncDir(dir) // the file may be new
+	}
 	if err == nil {
 		err = c.start(line, rows, stderr)
 	}
@@ -74,6 +82,14 @@ func openKept(path string) (f *os.File, rows int, err error) {
 		return nil, 0, errors.Join(err, f.Close())
 	}
 	return f, bytes.Count(text[:whole], []byte("\n")), nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // start runs the program. It is the head of a group that ends with us.
@@ -109,11 +125,15 @@ func (c *tasksCommand) halt() {
 	offspring.End(c.cmd)
 }
 
-// Read gives what the program writes, kept first. The end of a program that failed, or was stopped with the run, is no end of the tasks.
+// Read gives what the program writes, kept first, so that a loss of power takes no task that was drawn. The end of a program that failed, or was stopped with the run, is no end of the tasks.
 func (c *tasksCommand) Read(p []byte) (int, error) {
 	n, err := c.out.Read(p)
 	if n > 0 {
-		if _, werr := c.kept.Write(p[:n]); werr != nil {
+		_, werr := c.kept.Write(p[:n])
+		if werr == nil {
+			werr = c.kept.Sync()
+		}
+		if werr != nil {
 			return 0, fmt.Errorf("keep the tasks: %w", werr)
 		}
 	}
@@ -136,7 +156,7 @@ func (c *tasksCommand) close() (err error) {
 	c.once.Do(func() {
 		offspring.End(c.cmd)
 		<-c.over
-		err = cmp.Or(c.out.Close(), c.kept.Sync(), c.kept.Close())
+		err = errors.Join(c.out.Close(), c.kept.Close())
 	})
 	return err
 }
