@@ -89,30 +89,8 @@ func (s *Scorer) open(offered map[string]Kind) error {
 // Score judges a closed episode. It returns an error only when ctx or the scorer ended first: there is no verdict at all
 // then, and the episode can be scored again.
 func (s *Scorer) Score(ctx context.Context, e *episode.Episode) (episode.Verdict, error) {
-	var rs []episode.Reward
-	if reason := notGradable(e); reason != "" {
-		for _, d := range s.desks {
-			rs = append(rs, d.unscored(reason, ""))
-		}
-		return episode.Verdict{Rewards: rs}, nil
-	}
-	sheets := make([]*sheet, len(s.desks)) // nil = not asked now
-	for i, d := range s.desks {
-		if d.group == nil {
-			sheets[i] = newSheet(d, input(e, d.From))
-		}
-	}
-	if err := s.grade(ctx, asked(sheets)); err != nil {
-		return episode.Verdict{}, fmt.Errorf("scoring episode %s: %w", e.ID, err)
-	}
-	for i, d := range s.desks {
-		if sheets[i] == nil {
-			rs = append(rs, d.open())
-			continue
-		}
-		rs = append(rs, sheets[i].components(0)...)
-	}
-	return s.verdict(rs), nil
+	v, _, err := s.ScoreAgain(ctx, e, true)
+	return v, err
 }
 
 func asked(sheets []*sheet) []*sheet {

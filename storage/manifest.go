@@ -27,6 +27,13 @@ type Manifest struct {
 
 	Parts    []Part `json:"parts"`
 	Failures []Part `json:"failures"`
+
+	// RewardSets are the parts with other verdicts that rescoring made, and CurrentRewards names the one that readers see; "" = the run's
+	// own.
+	RewardSets     []RewardSet `json:"reward_sets,omitempty"`
+	CurrentRewards string      `json:"current_rewards,omitempty"`
+	// Rescored says of which run this is a copy with other verdicts; nil = of none.
+	Rescored *Origin `json:"rescored,omitempty"`
 }
 
 // Part is one published Parquet file.

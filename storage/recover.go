@@ -82,7 +82,7 @@ func prepareDir(fsys fileSystem, dir string) error {
 
 // strayEntry names something that a run without a manifest cannot hold; "" when there is nothing such.
 func strayEntry(entries []fs.DirEntry) string {
-	known := []string{runFileName, summaryName, accountName, lockName, partsDir, failuresDir, journalDir, endpointsDir, DrawsName, TaskStatesName, StreamName}
+	known := []string{runFileName, summaryName, accountName, lockName, partsDir, failuresDir, journalDir, endpointsDir, rewardsDir, DrawsName, TaskStatesName, StreamName}
 	stray := ""
 	for _, e := range entries {
 		switch {

@@ -118,7 +118,7 @@ func (w *walk[T]) once(m Manifest, read map[string]bool) error {
 		return err
 	}
 	var broken []error // the parts after a damaged one are read all the same
-	for _, p := range m.files() {
+	for _, p := range m.read() {
 		if read[p.Path] {
 			continue
 		}
@@ -260,7 +260,7 @@ func (r *Run) findOnce(m Manifest, prefix string) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range m.files() {
+	for _, p := range m.read() {
 		if p.Rows == 0 || prefix > p.MaxEpisode || (prefix < p.MinEpisode && !strings.HasPrefix(p.MinEpisode, prefix)) {
 			continue
 		}

@@ -78,6 +78,9 @@ func (m *Mean) add(v *float64) {
 	m.spread += d * (*v - m.Average)
 }
 
+// Add counts a row, with its value or without.
+func (m *Mean) Add(v *float64) { m.add(v) }
+
 // amend counts a value for a row that was counted without one.
 func (m *Mean) amend(before, after *float64) {
 	if before == nil && after != nil {

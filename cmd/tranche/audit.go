@@ -14,6 +14,7 @@ import (
 )
 
 type auditCmd struct {
+	Tasks  auditTasksCmd  `cmd:"" help:"Try the graders on every task, with answers whose worth is known, before a run."`
 	Tokens auditTokensCmd `cmd:"" help:"Render stored conversations again through the server, and tell where the stored token ids are others."`
 }
 
@@ -33,7 +34,12 @@ func (auditTokensCmd) Help() string {
 	return "Has the server render and tokenise the messages of each row, up to its last answer, and compares that with the ids stored. Stored ids are the server's own and stay the truth; what differs is what a trainer would get wrong who tokenises the text again. same: not one id differs. retokenised: the same text, cut into other tokens. rewritten: the chat template makes another text of the messages now, as templates do that drop earlier reasoning. prompt: already the ids before the first answer differ, so the server has another template, model or setting than the run had. Nothing is changed, and nothing generated."
 }
 
-func (c *auditCmd) do(ctx context.Context, a *app, _ string) error { return c.Tokens.do(ctx, a) }
+func (c *auditCmd) do(ctx context.Context, a *app, verb string) error {
+	if verb == "tasks" {
+		return c.Tasks.do(ctx, a)
+	}
+	return c.Tokens.do(ctx, a)
+}
 
 func (c *auditTokensCmd) do(ctx context.Context, a *app) error {
 	if c.Sample < 0 || c.Timeout <= 0 {

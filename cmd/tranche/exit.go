@@ -20,6 +20,7 @@ const (
 	codeDisk     code = 7
 	codeGaveUp   code = 8
 	codeAddress  code = 9
+	codeAudit    code = 10
 	codeInt      code = 130
 	codeTerm     code = 143
 )
@@ -41,6 +42,7 @@ func exitCodes() []codeLine {
 		{codeDisk, "disk", "the dataset could not be read or written; what was written before stays valid"},
 		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share), or graders on too many of them (--stop-on-unscored-share); resume goes on"},
 		{codeAddress, "address", "the address to serve on is taken or cannot be had"},
+		{codeAudit, "audit", "tranche audit tasks found weak, impossible or flaky tasks that --allow does not name"},
 		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},
 		{codeTerm, "terminated", "stopped by SIGTERM; resume goes on"},
 	}

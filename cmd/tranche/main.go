@@ -1,5 +1,5 @@
-// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), sends
-// batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
+// Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), judges them
+// anew (rescore), sends batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
 // (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
@@ -101,7 +101,8 @@ type cli struct {
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
-	Audit     auditCmd     `cmd:"" help:"Hold what a run stored against what a server says of it now."`
+	Rescore   rescoreCmd   `cmd:"" help:"Judge the stored episodes of a run anew, with other graders, and play nothing."`
+	Audit     auditCmd     `cmd:"" help:"Try the graders on every task before a run, or hold what a run stored against what a server says of it now."`
 	Sandbox   sandboxCmd   `cmd:"" help:"Run a program in a sandbox, or tell what a sandbox holds here."`
 	Engine    engineCmd    `cmd:"" help:"Serve the simulated inference server on TCP."`
 	Bench     benchCmd     `cmd:"" help:"Measure scheduling against baselines and a lower bound."`
@@ -132,6 +133,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Explain.do(ctx, a)
 	case "probe":
 		return i.cli.Probe.do(ctx, a, i.given)
+	case "rescore":
+		return i.cli.Rescore.do(ctx, a)
 	case "audit":
 		return i.cli.Audit.do(ctx, a, i.verb)
 	case "sandbox":

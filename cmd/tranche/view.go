@@ -117,6 +117,7 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Notes = append(r.Notes, rewardNotes(c.Dir)...)
 	if !ok { // a dataset without its run.yaml is still readable
 		r.Total = sum.Rows
 		r.Notes = append(r.Notes, "there is no "+runFileName+": how many episodes the run was to have is not known")

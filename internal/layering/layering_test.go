@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"reward":                             {"episode", "internal/workpool"},
 	"reward/mathgrade":                   {"episode", "reward", "internal/offspring"},
 	"reward/codegrade":                   {"episode", "reward", "action/sandbox"},
+	"reward/audit":                       {"episode"},
 	"reward/textgrade":                   {"episode", "reward", "internal/jsonschema"},
 	"reward/judge":                       {"episode", "reward"},
 	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/offspring"},

@@ -1,0 +1,498 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// Rescoring gives the rows of a run other verdicts, part by part. What was made is durable and stays when it is stopped; the same
+// again goes on behind it.
+type Rescoring struct {
+	// Dir is the run directory. It is locked, unless the result goes elsewhere.
+	Dir string
+	// Into is a directory for a dataset of its own; "" makes a set of parts in Dir, which becomes the current one when it is complete.
+	Into string
+	// Set names the set: letters, digits, dots, dashes and underscores.
+	Set string
+	// Digest of all that decides the verdicts. A set that is there with another one is refused.
+	Digest string
+	// Width is how many groups are judged at once, over all of them in memory. Default 16.
+	Width int
+	// Judge gives the rows of a group that ended well, in sample order, their verdicts: with Row.SetVerdict, and it may change nothing else.
+	// It is called for several groups at once. whole says that no sample is missing but failed and cut ones, and those that were
+	// published before.
+	Judge func(ctx context.Context, rows []*Row, whole bool) error
+	// Compared, where it is not nil, is told of every row of the set, in order: those of an earlier session too.
+	Compared func(before, after *Judged)
+}
+
+// Judged is what a row holds of its verdict, as far as sums need it.
+type Judged struct {
+	EpisodeID string   `parquet:"episode_id"`
+	TaskID    string   `parquet:"task_id"`
+	Reward    *float64 `parquet:"reward,optional"`
+	Rewards   []Reward `parquet:"rewards,optional,list"`
+}
+
+// Rescored is what came of it.
+type Rescored struct {
+	Set     string // its folder, in Dir or Into
+	Rows    int64  // with verdicts of this set
+	Earlier int64  // of Rows: they had them before this call
+	Failed  int64  // rows without verdicts, as they were
+	Journal int64  // rows that are in the journal only: their group is not complete, and the set has none of them
+}
+
+// RowsToRescore is how many rows a run has in its parts.
+func (r *Run) RowsToRescore() (int64, error) {
+	m, err := r.Manifest()
+	return m.Rows, err
+}
+
+// Validate reports every fault at once.
+func (c Rescoring) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("storage: "+format, args...)) }
+	if c.Dir == "" || c.Judge == nil || c.Digest == "" {
+		bad("rescoring: expected Dir, Digest and Judge")
+	}
+	if c.Set == "" || c.Set == PlayedRewards || strings.HasPrefix(c.Set, ".") || strings.Trim(c.Set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
+		bad("set %q: expected letters, digits, dots, dashes and underscores, and not %q", c.Set, PlayedRewards)
+	}
+	if c.Width < 0 {
+		bad("Width is %d: expected 0 (default) or more", c.Width)
+	}
+	if c.Into != "" && sameDir(c.Dir, c.Into) {
+		bad("%s: expected another directory than that of the run", c.Into)
+	}
+	return errors.Join(errs...)
+}
+
+func sameDir(a, b string) bool {
+	ai, aerr := os.Stat(a)
+	bi, berr := os.Stat(b)
+	return aerr == nil && berr == nil && os.SameFile(ai, bi)
+}
+
+// Rescore makes the set. Errors: those of the configuration, ErrNotRun, ErrLocked, ErrOtherSet, ErrDamaged, what Judge said, ctx, a
+// failing disk.
+func Rescore(ctx context.Context, cfg Rescoring) (Rescored, error) {
+	return rescoreOn(ctx, disk{}, cfg)
+}
+
+func rescoreOn(ctx context.Context, fsys fileSystem, cfg Rescoring) (Rescored, error) {
+	if err := cfg.Validate(); err != nil {
+		return Rescored{}, err
+	}
+	set(&cfg.Width, 16)
+	r := &rescoring{Rescoring: cfg, fs: fsys, options: partOptions(), seen: map[key]struct{}{}}
+	lock, err := r.open()
+	if err != nil {
+		return Rescored{}, err
+	}
+	err = r.all(ctx)
+	return r.result, errors.Join(err, lock.Close())
+}
+
+// rescoring is the work on one set.
+type rescoring struct {
+	Rescoring
+	fs      fileSystem
+	options []parquet.WriterOption
+	run     Manifest         // of Dir
+	out     Manifest         // of the directory that is written: run's, or that of Into
+	seen    map[key]struct{} // groups of which some rows came, and not all
+	result  Rescored
+}
+
+func (r *rescoring) target() string {
+	if r.Into != "" {
+		return r.Into
+	}
+	return r.Dir
+}
+
+func (r *rescoring) folder() string {
+	if r.Into != "" {
+		return partsDir
+	}
+	return path.Join(rewardsDir, r.Set)
+}
+
+// open locks what is written and finds, or begins, the set there.
+func (r *rescoring) open() (lock io.Closer, err error) {
+	if r.run, err = loadManifest(r.fs, r.Dir); err != nil {
+		return nil, err
+	}
+	if r.Into != "" {
+		if err := r.makeInto(); err != nil {
+			return nil, err
+		}
+	}
+	lock, err = r.fs.Lock(filepath.Join(r.target(), lockName))
+	if err != nil {
+		return nil, fmt.Errorf("run directory %s: %w", r.target(), err)
+	}
+	if err = r.begin(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// makeInto makes the folders of a new dataset, and refuses what is no dataset of ours.
+func (r *rescoring) makeInto() error {
+	if err := prepareDir(r.fs, r.Into); err != nil {
+		return err
+	}
+	_, err := loadManifest(r.fs, r.Into)
+	if !errors.Is(err, ErrNotRun) {
+		return err
+	}
+	return saveManifest(r.fs, r.Into, Manifest{SchemaVersion: SchemaVersion, Parts: []Part{}, Failures: []Part{}, Rescored: &Origin{Dir: r.Dir, Set: r.newSet()}})
+}
+
+func (r *rescoring) newSet() RewardSet {
+	return RewardSet{Name: r.Set, Digest: r.Digest, Began: time.Now().UTC().Truncate(time.Second), Parts: []Part{}}
+}
+
+// begin reads the manifests again, under the lock.
+func (r *rescoring) begin() (err error) {
+	if r.out, err = loadManifest(r.fs, r.target()); err != nil {
+		return err
+	}
+	if r.Into == "" {
+		r.run = r.out
+		if r.out.rewardSet(r.Set) == nil {
+			r.out.RewardSets = append(slices.Clone(r.out.RewardSets), r.newSet())
+		}
+	} else if r.out.Rescored == nil {
+		return fmt.Errorf("%s: %w: it is a run of its own", r.Into, ErrOtherSet)
+	}
+	if s := r.set(); s.Digest != r.Digest || s.Name != r.Set && r.Into == "" {
+		return fmt.Errorf("%s: set %s: %w", r.target(), s.Name, ErrOtherSet)
+	}
+	if err := r.fs.MakeDir(filepath.Join(r.target(), filepath.FromSlash(r.folder()))); err != nil {
+		return fmt.Errorf("make the folder of the set: %w", err)
+	}
+	return r.fs.SyncDir(filepath.Join(r.target(), filepath.Dir(filepath.FromSlash(r.folder()))))
+}
+
+func (r *rescoring) set() *RewardSet {
+	if r.Into != "" {
+		return &r.out.Rescored.Set
+	}
+	return r.out.rewardSet(r.Set)
+}
+
+// made is the list of the parts of the set.
+func (r *rescoring) made() *[]Part {
+	if r.Into != "" {
+		return &r.out.Parts
+	}
+	return &r.set().Parts
+}
+
+func (r *rescoring) all(ctx context.Context) error {
+	r.result.Set, r.result.Failed = filepath.Join(r.target(), filepath.FromSlash(r.folder())), r.run.FailureRows
+	n, err := r.inJournal()
+	if r.result.Journal = n; err != nil {
+		return err
+	}
+	for _, src := range r.run.current() {
+		have, err := r.one(ctx, src)
+		if err == nil {
+			err = r.compare(src, have)
+		}
+		if err != nil {
+			return fmt.Errorf("rescore %s: %w", src.Path, err)
+		}
+		r.result.Rows += have.Rows
+	}
+	return r.finish()
+}
+
+// one makes the counterpart of a part, unless it is there.
+func (r *rescoring) one(ctx context.Context, src Part) (Part, error) {
+	have, ok := RewardSet{Parts: *r.made()}.counterpart(src)
+	if ok {
+		r.result.Earlier += have.Rows
+		return have, r.remember(src)
+	}
+	made, err := r.part(ctx, src)
+	if err != nil {
+		return Part{}, err
+	}
+	list := r.made()
+	*list = append(slices.Clone(*list), made)
+	return made, r.save()
+}
+
+func (r *rescoring) save() error {
+	if r.Into != "" {
+		r.out.Rows, r.out.FailureRows = rowsIn(r.out.Parts), rowsIn(r.out.Failures)
+	}
+	r.out.Generation++
+	return saveManifest(r.fs, r.target(), r.out)
+}
+
+// finish makes a whole set the one that readers see.
+func (r *rescoring) finish() error {
+	if err := r.copyFailures(); err != nil {
+		return err
+	}
+	s := r.set()
+	if s.Complete && (r.Into != "" || r.out.CurrentRewards == r.Set) {
+		return nil
+	}
+	s.Complete = true
+	if r.Into == "" {
+		r.out.CurrentRewards = r.Set
+	}
+	return r.save()
+}
+
+// part writes the rows of a part with other verdicts.
+func (r *rescoring) part(ctx context.Context, src Part) (Part, error) {
+	var made Part
+	err := r.open1(src, r.Dir, func(pf *parquet.File) error {
+		pw, err := newPartWriter(r.fs, r.target(), path.Join(r.folder(), path.Base(src.Path)), r.options)
+		if err != nil {
+			return err
+		}
+		if err := r.fill(ctx, pf, pw); err != nil {
+			pw.abandon()
+			return err
+		}
+		made, err = pw.publish()
+		return err
+	})
+	return made, err
+}
+
+// open1 reads one file of a directory.
+func (r *rescoring) open1(p Part, dir string, do func(*parquet.File) error) error {
+	name := filepath.Join(dir, filepath.FromSlash(p.Path))
+	f, err := r.fs.Open(name)
+	if err != nil {
+		return fmt.Errorf("%w: %s is listed in the manifest: %w", ErrDamaged, name, err)
+	}
+	defer f.Close()
+	pf, err := openParquet(f)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
+	}
+	return do(pf)
+}
+
+// bunch is the rows of one group on their way.
+type bunch struct {
+	rows  []*Row
+	whole bool
+	last  bool       // a row group ends behind it
+	done  chan error // buffered, one answer
+}
+
+// fill reads, judges and writes: one goroutine reads, one a group judges, at most about Width of them, and the rows are written in the
+// order in which they were read.
+func (r *rescoring) fill(ctx context.Context, pf *parquet.File, pw *partWriter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	line := make(chan *bunch, r.Width)
+	var unread error // written before line is closed
+	all.Go(func() {
+		defer close(line)
+		unread = r.bunches(pf, func(b *bunch) error {
+			all.Go(func() { b.done <- r.Judge(ctx, b.rows, b.whole) })
+			select {
+			case line <- b:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	for b := range line {
+		if err := <-b.done; err != nil {
+			return err
+		}
+		if err := pw.addBunch(b); err != nil {
+			return err
+		}
+	}
+	return unread
+}
+
+func (w *partWriter) addBunch(b *bunch) error {
+	for _, row := range b.rows {
+		if err := w.add(row); err != nil {
+			return err
+		}
+	}
+	if b.last {
+		return w.endRowGroup()
+	}
+	return nil
+}
+
+// bunches cuts a part into its groups, each inside of one row group.
+func (r *rescoring) bunches(pf *parquet.File, do func(*bunch) error) error {
+	var ends []int64 // rows up to the end of each row group
+	n := int64(0)
+	for _, g := range pf.RowGroups() {
+		n += g.NumRows()
+		ends = append(ends, n)
+	}
+	var b *bunch
+	at := int64(0)
+	flush := func(last bool) error {
+		if b == nil {
+			return nil
+		}
+		full := b
+		b, full.last, full.whole = nil, last, r.whole(full.rows[0].GroupID, len(full.rows), full.rows[0].GroupSize)
+		return do(full)
+	}
+	err := eachRow(pf, func(row *Row) error {
+		if b != nil && (row.GroupID == "" || row.GroupID != b.rows[0].GroupID) {
+			if err := flush(false); err != nil {
+				return err
+			}
+		}
+		if b == nil {
+			b = &bunch{done: make(chan error, 1)}
+		}
+		own := *row
+		b.rows = append(b.rows, &own)
+		at++
+		if len(ends) > 0 && at == ends[0] {
+			ends = ends[1:]
+			return flush(true)
+		}
+		return nil
+	})
+	return errors.Join(err, flush(true))
+}
+
+// whole tells whether rows are all there is of their group, or the first of it: what comes later stands alone, as it did in the run.
+func (r *rescoring) whole(group string, rows int, size int32) bool {
+	if group == "" || rows >= int(size) {
+		return true
+	}
+	k := keyOf(group)
+	_, before := r.seen[k]
+	r.seen[k] = struct{}{}
+	return !before
+}
+
+// membership is what the books of groups need of a row.
+type membership struct {
+	GroupID   string `parquet:"group_id"`
+	GroupSize int32  `parquet:"group_size"`
+}
+
+// remember notes the incomplete groups of a part that an earlier call did.
+func (r *rescoring) remember(src Part) error {
+	return r.open1(src, r.Dir, func(pf *parquet.File) error {
+		last, n := membership{}, 0
+		note := func() {
+			if n > 0 {
+				r.whole(last.GroupID, n, last.GroupSize)
+			}
+		}
+		err := eachRow(pf, func(m *membership) error {
+			if n == 0 || m.GroupID != last.GroupID {
+				note()
+				last, n = *m, 0
+			}
+			n++
+			return nil
+		})
+		note()
+		return err
+	})
+}
+
+// compare walks a part and its counterpart side by side.
+func (r *rescoring) compare(src, made Part) error {
+	if r.Compared == nil {
+		return nil
+	}
+	return r.open1(made, r.target(), func(after *parquet.File) error {
+		next, stop := iter.Pull2(func(yield func(*Judged, error) bool) {
+			err := eachRow(after, func(j *Judged) error {
+				if !yield(j, nil) {
+					return errStop
+				}
+				return nil
+			})
+			if err != nil && !errors.Is(err, errStop) {
+				yield(nil, err)
+			}
+		})
+		defer stop()
+		return r.open1(src, r.Dir, func(before *parquet.File) error {
+			return eachRow(before, func(b *Judged) error {
+				a, err, ok := next()
+				switch {
+				case err != nil:
+					return err
+				case !ok || a.EpisodeID != b.EpisodeID:
+					return fmt.Errorf("%w: %s does not hold the episodes of %s", ErrDamaged, made.Path, src.Path)
+				}
+				r.Compared(b, a)
+				return nil
+			})
+		})
+	})
+}
+
+// inJournal counts the rows that are in no part and no failure file.
+func (r *rescoring) inJournal() (int64, error) {
+	segments, err := openJournal(r.fs, r.Dir, r.run.FirstSegment)
+	defer func() {
+		for _, s := range segments {
+			_ = s.file.Close()
+		}
+	}()
+	if err != nil {
+		return 0, err
+	}
+	rows, _, err := indexJournal(segments)
+	return int64(len(rows)), err
+}
+
+// copyFailures gives a dataset of its own the run's failures, byte for byte.
+func (r *rescoring) copyFailures() error {
+	if r.Into == "" || r.out.Rescored.Failures {
+		return nil
+	}
+	for _, f := range r.run.Failures {
+		if err := r.copyFile(f); err != nil {
+			return fmt.Errorf("copy %s: %w", f.Path, err)
+		}
+	}
+	r.out.Failures, r.out.Rescored.Failures = slices.Clone(r.run.Failures), true
+	return r.save()
+}
+
+func (r *rescoring) copyFile(p Part) error {
+	b, err := readFile(r.fs, filepath.Join(r.Dir, filepath.FromSlash(p.Path)))
+	if err != nil {
+		return err
+	}
+	return replaceFile(r.fs, filepath.Join(r.Into, filepath.FromSlash(p.Path)), b)
+}
