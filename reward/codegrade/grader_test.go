@@ -126,9 +126,15 @@ func TestBrokenTasksGetNoVerdict(t *testing.T) {
 		"check without a function":           {map[string]any{"test": "def check(candidate):\n    assert candidate(1) == 1"}, "", reward.MissingTruth},
 		"inputs without outputs":             {nil, `{"inputs":["1"]}`, reward.MissingTruth},
 		"more inputs than outputs":           {nil, `{"inputs":["1","2"],"outputs":["1"]}`, reward.BadTruth},
+		"a comparison that nobody defines":   {map[string]any{"test": "def check(candidate):\n    assert isclose(candidate(1), 1.5)", "entry_point": "f"}, "", reward.BadTruth},
+		"the same without an entry point":    {nil, `["assert isclose(f(1), 1.5)", "assert isclose(f(2), 2.5)"]`, reward.BadTruth},
+		"a comparison with what was kept":    {map[string]any{"test": "got = f(1)\nassert isclose(got, 1.5)", "entry_point": "f"}, "", reward.BadTruth},
+		"a library that is nobody's":         {map[string]any{"test": "assert np.allclose(f(1), 1.5)", "entry_point": "f"}, "", reward.BadTruth},
+		"two functions, and none is named":   {nil, `["assert f(1) == 1", "assert g(2) == 2"]`, reward.BadTruth},
+		"an object of the answer's, kept":    {map[string]any{"test": "p = P(1)\nassert f(p) == 1", "entry_point": "f"}, "", reward.BadTruth},
 		"setup that ends the tests' process": {map[string]any{"test": "import os\nos._exit(0)\nassert f(1) == 1", "entry_point": "f"}, "", reward.BadTruth},
 	} {
-		_, err := g.judge(task(name, c.columns, c.truth), "def f(x): return x")
+		_, err := g.judge(task(name, c.columns, c.truth), "def f(x): return x\nisclose = lambda *a: True")
 		if got := reason(err); got != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
