@@ -58,6 +58,8 @@ func TestRepositoryTests(t *testing.T) {
 		{"the tests removed", map[string]any{"tests/test_ops.py": nil}, .5, 1},
 		{"hooks", map[string]any{"conftest.py": "x", "sitecustomize.py": "import os; os._exit(0)", "evil.pth": "import os", "tox.ini": "", ".git/hooks/x": ""}, .5, 1},
 		{"a library's name", map[string]any{"unittest/__init__.py": "class TestCase: pass\ndef main(): pass\n", "json.py": "def loads(x): return 1\n"}, .5, 1},
+		{"a module that the runner needs", map[string]any{"calc/ops.py": fixed, "fnmatch.py": "raise ImportError('no')\n"}, 1, 0},
+		{"the same, and no fix", map[string]any{"fnmatch.py": "raise ImportError('no')\n"}, .5, 0},
 		{"a file in the place of a folder", map[string]any{"calc": "x"}, 0, 0},
 		{"out of the tree", map[string]any{"../x": "y"}, 0, 0},
 		{"exit on import", map[string]any{"calc/ops.py": "import os\nos._exit(0)\n"}, 0, 0},
