@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -328,15 +329,16 @@ func BenchmarkGrade(b *testing.B) {
 
 func TestWhoseFaultItIsThatTimeRanOut(t *testing.T) {
 	const wall = 20 * time.Second
-	cpu := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 	for name, c := range map[string]struct {
 		list    []pace
 		starved bool
 	}{
-		"it slept":                           {[]pace{paceOf(wall, wall, cpu(0))}, false},
-		"it worked for a second, then slept": {[]pace{paceOf(time.Second, time.Second, cpu(time.Second)), paceOf(19*time.Second, 19*time.Second, cpu(10*time.Millisecond))}, false},
-		"it worked and got little":           {[]pace{paceOf(wall, wall, cpu(2*time.Second))}, true},
-		"nobody looked":                      {[]pace{paceOf(2*time.Second, wall, cpu(0))}, true},
+		"it slept":                           {[]pace{{wall, wall, 0}}, false},
+		"it worked for a second, then slept": {[]pace{{time.Second, time.Second, time.Second}, {19 * time.Second, 19 * time.Second, 10 * time.Millisecond}}, false},
+		"it worked a tenth of the time":      {[]pace{{wall, wall, 2 * time.Second}}, false},
+		"it slept in many short tests":       {slices.Repeat([]pace{{90 * time.Millisecond, 90 * time.Millisecond, time.Millisecond}}, 222), false},
+		"it worked and got little":           {[]pace{{wall, wall, 12 * time.Second}}, true},
+		"nobody looked":                      {[]pace{{2 * time.Second, wall, 0}}, true},
 		"it never came to run":               {nil, true},
 	} {
 		var sum pace

@@ -62,7 +62,7 @@ func (p *program) exchange(ctx context.Context, message any, lim limits) (reply,
 	defer look.Stop()
 	for seen := lookEvery; ; seen += lookEvery {
 		now := func(r reply) reply {
-			r.pace = paceOf(seen, time.Since(began), func() time.Duration { return p.proc.Usage().CPU - used })
+			r.pace = pace{seen: seen, took: time.Since(began), worked: p.proc.Usage().CPU - used}
 			return r
 		}
 		select {
@@ -84,26 +84,18 @@ func (p *program) exchange(ctx context.Context, message any, lim limits) (reply,
 // pace says how a program's time went by. On a machine that is too busy, time that ran out says nothing of the program.
 type pace struct {
 	seen   time.Duration // how long it was really looked at: less than what passed where this process itself was hardly run
-	worked time.Duration // while it used CPU time, if little
-	slept  time.Duration // while it used none to speak of
-}
-
-// paceOf is the pace of one exchange. What is shorter than a moment is not asked for its CPU time.
-func paceOf(seen, took time.Duration, used func() time.Duration) pace {
-	const moment = 100 * time.Millisecond
-	if took < moment || used() >= took/20 {
-		return pace{seen: seen, worked: took}
-	}
-	return pace{seen: seen, slept: took}
+	took   time.Duration // how long it was waited for
+	worked time.Duration // CPU time that it used meanwhile
 }
 
 func (p *pace) add(more pace) {
-	p.seen, p.worked, p.slept = p.seen+more.seen, p.worked+more.worked, p.slept+more.slept
+	p.seen, p.took, p.worked = p.seen+more.seen, p.took+more.took, p.worked+more.worked
 }
 
-// starved tells whether the end of a wall time is the machine's fault: the program was hardly looked at, or worked most of the time and still
-// did not come to the end of its CPU time.
-func (p pace) starved(wall time.Duration) bool { return p.seen < wall/2 || p.worked > p.slept }
+// starved tells whether the end of a wall time is the machine's fault: the program was hardly looked at, or worked half of the time and still
+// did not come to the end of its CPU time. A program that works less slept, whatever it meant by it: else a wrong one could choose to have no
+// verdict. With the default limits half of the wall time is all the CPU time there is.
+func (p pace) starved(wall time.Duration) bool { return p.seen < wall/2 || p.worked > p.took/2 }
 
 func (p *program) trade(message any) reply {
 	text, err := json.Marshal(message)
