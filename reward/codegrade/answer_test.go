@@ -14,6 +14,9 @@ func TestTheProgramInAnAnswer(t *testing.T) {
 		{"one", "so:\n```python\nx = 1\n```\nthat is it", "x = 1\n", true},
 		{"the last", "```python\nx = 1\n```\nno:\n```python\nx = 2\n```", "x = 2\n", true},
 		{"output behind it", "```python\nx = 1\n```\nprints\n```text\n1\n```", "x = 1\n", true},
+		{"unmarked output behind it", "```python\nx = 1\n```\nOutput:\n```\n1\n```", "x = 1\n", true},
+		{"unmarked output before it", "```\n1\n```\nby\n```py3\nx = 1\n```", "x = 1\n", true},
+		{"unmarked, and another language behind it", "```\nx = 1\n```\n```text\n1\n```", "x = 1\n", true},
 		{"only another language", "```c\nint x;\n```", "int x;\n", true},
 		{"unmarked", "```\nx = 1\n```", "x = 1\n", true},
 		{"not closed", "```py\nx = 1\n", "x = 1\n", true},
@@ -26,7 +29,7 @@ func TestTheProgramInAnAnswer(t *testing.T) {
 		{"windows line ends", "```python\r\nx = 1\r\n```\r\n", "x = 1\r\n", true},
 	}
 	for _, c := range cases {
-		if got, found := fenced(c.text); got != c.want || found != c.found {
+		if got, found := fenced(c.text, pythonMarks()...); got != c.want || found != c.found {
 			t.Errorf("%s: %q, %v, want %q, %v", c.name, got, found, c.want, c.found)
 		}
 	}
@@ -35,13 +38,13 @@ func TestTheProgramInAnAnswer(t *testing.T) {
 func FuzzFences(f *testing.F) {
 	f.Add("```python\nx\n```\n", "~~~\n")
 	f.Fuzz(func(t *testing.T, before, code string) {
-		if got, ok := fenced(before); ok && !strings.Contains(before, got) {
+		if got, ok := fenced(before, pythonMarks()...); ok && !strings.Contains(before, got) {
 			t.Fatalf("%q is no part of %q", got, before)
 		}
 		if strings.ContainsAny(code, "`~\r") || strings.ContainsAny(before, "`~") {
 			return
 		}
-		got, ok := fenced(before + "\n```python\n" + code + "\n```")
+		got, ok := fenced(before+"\n```python\n"+code+"\n```", pythonMarks()...)
 		if !ok || got != code+"\n" {
 			t.Fatalf("%q, %v, want %q", got, ok, code)
 		}

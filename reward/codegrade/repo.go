@@ -180,7 +180,11 @@ func (b *built) take(g guard, name string, changed files) {
 
 // changed is the whole tree as the answer wants it.
 func (o RepoOptions) changed(pure files, answer string) (files, error) {
-	text, ok := fenced(answer)
+	marks := []string{"diff", "patch"}
+	if o.Answer == "files" {
+		marks = []string{"json"}
+	}
+	text, ok := fenced(answer, marks...)
 	if !ok {
 		text = answer
 	}

@@ -93,6 +93,7 @@ func TestRepositoryAnswersAsDiff(t *testing.T) {
 		want         float64
 	}{
 		{"the fix", fix, 1},
+		{"the fix before an example", fix + "so that\n```python\nadd(1, 2)\n```\nprints\n```\n3\n```\n", 1},
 		{"words", "I would change the sign.", 0},
 		{"the fix and the tests", strings.Replace(fix, "```\n", "--- a/tests/test_ops.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-import unittest\n```\n", 1), 0},
 	} {
