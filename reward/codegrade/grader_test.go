@@ -236,8 +236,37 @@ func TestTooShortATimeoutIsSaid(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err := newGrader(t, Options{}).Grade(ctx, reward.Input{Task: adding()["function"].task, Text: honest, Said: true})
-	if err == nil || !strings.Contains(err.Error(), "wall (20s)") {
+	if err == nil || !strings.Contains(err.Error(), "wall 20s") {
 		t.Errorf("%v, want an error that names wall", err)
+	}
+}
+
+func TestHowLongAVerdictMayTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt  Options
+		want time.Duration
+	}{
+		"by default":         {Options{}, 27 * time.Second},
+		"with a wall":        {Options{Wall: time.Minute}, 67 * time.Second},
+		"with a reference":   {Options{Reference: "code"}, 47 * time.Second},
+		"a repository's own": {Options{Form: FormRepo, Reference: "code"}, 27 * time.Second},
+	} {
+		g, err := New(nil, small(), c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.EnoughTime(c.want) != nil || g.EnoughTime(c.want-time.Millisecond) == nil {
+			t.Errorf("%s: %v, want %s", name, g.Longest(), c.want)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 27*time.Second) // just enough, less what goes by on the way
+	defer cancel()
+	g, err := New(func() (sandbox.Executor, error) { return nil, errDead }, small(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Grade(ctx, reward.Input{Task: adding()["function"].task, Text: honest, Said: true}); reason(err) != SandboxFailed {
+		t.Errorf("%v, want that it was tried", err)
 	}
 }
 
@@ -285,6 +314,27 @@ func TestReferenceIsMeasured(t *testing.T) {
 	}
 	if raw["speed"] <= 1.5 || raw["memory"] < 1<<20 {
 		t.Errorf("%v: twenty times the work should take more CPU time, and a program more than a megabyte", raw)
+	}
+}
+
+// An answer that passed keeps its score where its reference is at fault: else only right answers would lose theirs.
+func TestAFaultyReferenceCostsTheFigureAlone(t *testing.T) {
+	g := newGrader(t, Options{Reference: "code"})
+	for name, c := range map[string]struct{ code, want string }{
+		"none":         {"", "no column code"},
+		"a wrong one":  {"def f(x):\n    return 0", "does not pass"},
+		"no Python":    {"def f(", "does not pass"},
+		"another name": {"def g(x):\n    return x", "does not pass"},
+	} {
+		f, err := g.judge(task(name, map[string]any{"test_list": []string{"assert f(3) == 3"}, "code": c.code}, ""), "def f(x):\n    return x")
+		if err != nil || f.Score != 1 {
+			t.Errorf("%s: %+v, %v; want score 1", name, f, err)
+			continue
+		}
+		last := f.Parts[len(f.Parts)-1]
+		if last.Name != "speed" || last.Raw != nil || last.Score != nil || !strings.Contains(last.Evidence, c.want) {
+			t.Errorf("%s: %+v, want no figure, and why", name, last)
+		}
 	}
 }
 
