@@ -155,7 +155,7 @@ func (g *Grader) inBox(ctx context.Context, do func(sandbox.Sandbox) error) erro
 	if cerr := box.Close(); cerr != nil && err == nil {
 		err = died("close the sandbox", cerr)
 	}
-	return err
+	return plainError(ctx, err)
 }
 
 // chosen are the tests that are run: all, or a sample that only the task and the seed decide.
@@ -196,7 +196,7 @@ func (g *Grader) play(ctx context.Context, s *suite, source string, chosen []int
 		m.cpu, m.peak, m.tier = p.cpu, p.peak, p.tier
 		return errors.Join(err, cerr)
 	})
-	return m, plainError(ctx, err)
+	return m, err
 }
 
 // plainError is ctx's error where that is the cause: what a cancelled grading says of its sandbox means nothing.

@@ -166,8 +166,13 @@ func (x failing) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, err
 }
 
 func (b failingBox) Start(ctx context.Context, c sandbox.Cmd) (sandbox.Process, error) {
-	if b.at == "start" {
+	switch b.at {
+	case "start":
 		return nil, errDead
+	case "find python":
+		c.Args = []string{"no-such-python"}
+	case "come up":
+		c.Args = []string{"python3", "-c", "raise SystemExit(3)"}
 	}
 	p, err := b.Sandbox.Start(ctx, c)
 	if b.at == "wait" && err == nil {
@@ -204,7 +209,7 @@ func TestFailureOfASandboxIsNoVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	tasks := adding()
-	for _, at := range []string{"open", "start", "wait", "put", "close"} {
+	for _, at := range []string{"open", "start", "find python", "come up", "wait", "put", "close"} {
 		g, err := New(func() (sandbox.Executor, error) { return failing{x, at}, nil }, small(), Options{Extract: "all"})
 		if err != nil {
 			t.Fatal(err)

@@ -128,6 +128,11 @@ func (p *player) ready(ctx context.Context) error {
 	if p.spent() {
 		return p.starved()
 	}
+	if p.deaths > 0 { // what it left behind must not keep it from coming up again
+		if err := p.box.Reset(ctx); err != nil {
+			return died("empty the sandbox", err)
+		}
+	}
 	var err error
 	if p.live, err = begin(ctx, p.box, wireScript+candidateScript, p.left().cpu, p.left().wall); err != nil {
 		return died("start the program", err)

@@ -2,6 +2,7 @@ package codegrade
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,11 @@ type program struct {
 	from *bufio.Reader
 }
 
-// begin starts a driver. The limits are a backstop: those of single exchanges are shorter.
+// helloWall bounds how long python may take to start a driver.
+const helloWall = time.Minute
+
+// begin starts a driver and waits until it says that it is there: what fails before is never an answer's fault. The limits are a backstop:
+// those of single exchanges are shorter.
 func begin(ctx context.Context, box sandbox.Sandbox, script string, cpu, wall time.Duration) (*program, error) {
 	p, err := box.Start(ctx, sandbox.Cmd{Args: []string{"python3", "-s", "-u", "-c", script}, CPU: cpu + time.Second, Wall: wall + time.Minute, Keep: 4 << 10, Control: true})
 	if err != nil {
@@ -34,7 +39,21 @@ func begin(ctx context.Context, box sandbox.Sandbox, script string, cpu, wall ti
 		r, err := p.Wait(ctx)
 		return nil, errors.Join(fmt.Errorf("python3 in the sandbox: %s", r.Status), err)
 	}
-	return &program{proc: p, from: bufio.NewReaderSize(c, 16<<10)}, nil
+	prog := &program{proc: p, from: bufio.NewReaderSize(c, 16<<10)}
+	if err := prog.greeted(ctx); err != nil {
+		return nil, err
+	}
+	return prog, nil
+}
+
+// greeted waits for the driver's first word, and ends the program where there is none.
+func (p *program) greeted(ctx context.Context) error {
+	r, err := p.exchange(ctx, nil, limits{wall: helloWall})
+	if err == nil && string(r.text) == `"hello"` {
+		return nil
+	}
+	res, serr := p.stop(cmp.Or(r.end, broken))
+	return errors.Join(err, serr, fmt.Errorf("python3 did not come up in the sandbox: %s", res.Status))
 }
 
 // limits bound one exchange. Zero is no limit.
@@ -53,7 +72,7 @@ const broken sandbox.Status = "broken_message"
 // lookEvery is how often the CPU time of a program that works is looked at.
 const lookEvery = 20 * time.Millisecond
 
-// exchange sends a message and waits for the next one. After a reply with an end, the program is only to be stopped. The error is ctx's.
+// exchange sends a message, if not nil, and waits for the next one. After a reply with an end, the program is only to be stopped. The error is ctx's.
 func (p *program) exchange(ctx context.Context, message any, lim limits) (reply, error) {
 	told := make(chan reply, 1)
 	go func() { told <- p.trade(message) }() // ends with the program at the latest
@@ -98,14 +117,10 @@ func (p *pace) add(more pace) {
 func (p pace) starved(wall time.Duration) bool { return p.seen < wall/2 || p.worked > p.took/2 }
 
 func (p *program) trade(message any) reply {
-	text, err := json.Marshal(message)
-	if err != nil {
-		panic(err) // it is made of texts and numbers
-	}
-	if _, err := p.proc.Control().Write(append(fmt.Appendf(nil, "%015d\n", len(text)), text...)); err != nil {
+	if message != nil && p.write(message) != nil {
 		return reply{end: sandbox.StatusOK}
 	}
-	text, err = p.read()
+	text, err := p.read()
 	switch {
 	case errors.Is(err, errWire):
 		return reply{end: broken}
@@ -113,6 +128,15 @@ func (p *program) trade(message any) reply {
 		return reply{end: sandbox.StatusOK}
 	}
 	return reply{text: text}
+}
+
+func (p *program) write(message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	_, err = p.proc.Control().Write(append(fmt.Appendf(nil, "%015d\n", len(text)), text...))
+	return err
 }
 
 func (p *program) read() ([]byte, error) {

@@ -229,7 +229,7 @@ func (g *Grader) gradeRepo(ctx context.Context, in reward.Input) (reward.Finding
 	default:
 		m.compiled = true
 		if err := g.inBox(ctx, func(box sandbox.Sandbox) error { return g.runRepo(ctx, box, y, &b, &m) }); err != nil {
-			return reward.Finding{}, plainError(ctx, err)
+			return reward.Finding{}, err
 		}
 	}
 	chosen := g.chosen(in.Task.ID, s)

@@ -165,4 +165,5 @@ def wire():
         while out:
             out = out[write_some(link, out):]
 
+    send("hello")  # what ends this program before that is no fault of what it is given
     return encode, decode, receive, send, Refused
