@@ -133,6 +133,8 @@ func TestBrokenTasksGetNoVerdict(t *testing.T) {
 		"a library that is nobody's":         {map[string]any{"test": "assert np.allclose(f(1), 1.5)", "entry_point": "f"}, "", reward.BadTruth},
 		"two functions, and none is named":   {nil, `["assert f(1) == 1", "assert g(2) == 2"]`, reward.BadTruth},
 		"an object of the answer's, kept":    {map[string]any{"test": "p = P(1)\nassert f(p) == 1", "entry_point": "f"}, "", reward.BadTruth},
+		"an argument that cannot be sent":    {map[string]any{"test": "for g in [len, lambda x: x]:\n    assert f(g) == g", "entry_point": "f"}, "", reward.BadTruth},
+		"a check that ends by itself":        {map[string]any{"test": "def check(candidate):\n    import os\n    os._exit(0)\n    assert candidate(1) == 1\n    return", "entry_point": "f"}, "", reward.BadTruth},
 		"setup that ends the tests' process": {map[string]any{"test": "import os\nos._exit(0)\nassert f(1) == 1", "entry_point": "f"}, "", reward.BadTruth},
 	} {
 		_, err := g.judge(task(name, c.columns, c.truth), "def f(x): return x\nisclose = lambda *a: True")
