@@ -124,6 +124,32 @@ func TestRepositoryTasksThatCannotBe(t *testing.T) {
 	}
 }
 
+// What is wrong with an answer is said in the same words each time, where several things are.
+func TestFaultsOfATreeAreNamedInOrder(t *testing.T) {
+	var o RepoOptions
+	many, outside := files{}, map[string]any{}
+	for _, name := range strings.Split("abcdefghijkl", "") {
+		many[name], many[name+"/x"] = "", ""
+		outside["../"+name] = ""
+	}
+	o.Answer = "files"
+	for range 20 {
+		if _, err := o.build(yard{pure: files{}, tests: many}, "{}"); err == nil || !strings.Contains(err.Error(), `"a"`) {
+			t.Fatalf("%v, want the first clash", err)
+		}
+		if _, err := o.changed(files{}, rewrite(outside)); err == nil || !strings.Contains(err.Error(), `"../a"`) {
+			t.Fatalf("%v, want the first path", err)
+		}
+		for _, column := range []string{"tree", "test_files"} {
+			row := repository()
+			row[column] = outside
+			if _, err := o.yard(readRow(task("order", row, ""))); err == nil || !strings.Contains(err.Error(), `"../a"`) {
+				t.Fatalf("%s: %v, want the first path", column, err)
+			}
+		}
+	}
+}
+
 // pytestFiles is pytest and what it needs, as scripts/exploits.sh install leaves it: the sandbox of this test has no other.
 func pytestFiles(t *testing.T) files {
 	t.Helper()
