@@ -3,6 +3,7 @@ package codegrade
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestTheProgramInAnAnswer(t *testing.T) {
@@ -49,6 +50,21 @@ func FuzzFences(f *testing.F) {
 			t.Fatalf("%q, %v, want %q", got, ok, code)
 		}
 	})
+}
+
+func TestWhatAProgramToldIsCutAtARune(t *testing.T) {
+	for n := range 5 {
+		for _, r := range []string{"x", "é", "€", "𝄞"} {
+			s := strings.Repeat("a", n) + strings.Repeat(r, 61)
+			got := clip(s)
+			if !utf8.ValidString(got) || !strings.HasPrefix(s, got) || len(got) > 60 || len(got) < 57 {
+				t.Errorf("%d and %s: %d bytes, %q", n, r, len(got), got)
+			}
+		}
+	}
+	if got := clip("aé"); got != "aé" {
+		t.Errorf("%q, want all of it", got)
+	}
 }
 
 func TestPromptAndAnswerAreJoined(t *testing.T) {
