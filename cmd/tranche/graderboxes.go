@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"tranche/action/sandbox"
@@ -70,17 +70,29 @@ func (s *session) openGradingBoxes() (sandbox.Executor, error) { return s.kit.bo
 // codeKind is the grader of programs.
 func (s *session) codeKind() reward.Kind { return codegrade.Kind(s.openGradingBoxes, s.gradingSpec()) }
 
-// checkGradingSandbox tries a sandbox where a grader needs one: what this host cannot do is known before the first episode.
+// checkGradingSandbox tries a sandbox where a grader needs one: what this host cannot do is known before the first episode, and so is a
+// reward timeout that is too short.
 func (s *session) checkGradingSandbox(ctx context.Context) error {
-	if !slices.ContainsFunc(s.set.Reward, func(r RewardSpec) bool { return r.Kind == codegrade.KindName }) {
+	var errs []error
+	var one *codegrade.Grader
+	for _, r := range s.set.Reward {
+		if r.Kind != codegrade.KindName {
+			continue
+		}
+		made, err := s.codeKind().Make(r.spec())
+		if err != nil {
+			continue // checkGraders tells what is wrong with its options
+		}
+		one = made.(*codegrade.Grader)
+		if err := one.EnoughTime(s.set.ScoreTimeout); err != nil {
+			errs = append(errs, withCode(codeUsage, fmt.Errorf("reward: %s: %w", r.Name, err)))
+		}
+	}
+	if one == nil {
 		return nil
 	}
-	g, err := codegrade.New(s.openGradingBoxes, s.gradingSpec(), codegrade.Options{})
-	if err == nil {
-		err = g.Check(ctx)
+	if err := one.Check(ctx); err != nil {
+		errs = append(errs, withCode(codeUsage, fmt.Errorf("reward: sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program)))
 	}
-	if err != nil {
-		return withCode(codeUsage, fmt.Errorf("reward: sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program))
-	}
-	return nil
+	return errors.Join(errs...)
 }

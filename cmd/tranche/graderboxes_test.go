@@ -1,40 +1,28 @@
 package main
 
 import (
-	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
-
-	"tranche/action/sandbox"
 )
 
-// The example runs: what the engine said right scores 1, the rest 0, and every verdict tells what held the program.
-func TestCodeRewardExample(t *testing.T) {
-	x, err := openExecutor(backendNS, nil)
-	if err == nil {
-		_, err = x.Open(t.Context(), sandbox.Spec{})
-		err = errors.Join(err, x.Close())
-	}
-	if err != nil {
-		t.Skipf("this host cannot run the back end ns: %v", err)
+// A reward timeout that is shorter than a verdict may take ends the run before it begins, by the settings of each grader.
+func TestTheRewardTimeoutIsCheckedBeforeARun(t *testing.T) {
+	settings := filepath.Join(t.TempDir(), "run.yaml")
+	text := "score-timeout: 30s\nreward:\n- {kind: code, name: fits, wall: 23s}\n- {kind: code, name: long, wall: 24s}\n- {kind: code, name: twice, wall: 12s, reference: code}\n"
+	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	s := newShell(t)
-	dir := newRunDir(t)
-	s.do(codeOK, "run", "-c", "../../examples/code-reward/run.yaml", "-n", "1", "-o", dir, "-q", "--json")
-	if d := s.document(); d.Dataset.Good != 8 || d.Dataset.Reward.Mean == nil {
-		t.Errorf("%+v", d.Dataset)
-	}
-	full := 0
-	for key, row := range rowsIn(t, dir) {
-		if row.Reward == nil || *row.Reward != 0 && *row.Reward != 1 {
-			t.Errorf("%s: reward %v, want 0 or 1", key, row.Reward)
-			continue
-		}
-		full += int(*row.Reward)
-		if len(row.Rewards) != 5 {
-			t.Errorf("%s: %d components, want the score and four tiers", key, len(row.Rewards))
+	s.do(codeUsage, "run", taskFile(t, 1, ""), "-c", settings, "--endpoint", answering(t, 0).URL(), "-o", newRunDir(t), "-q")
+	said := s.out.String() + s.err.String()
+	for _, want := range []string{"long: the reward timeout is 30s, and a verdict may take 31s", "twice: the reward timeout is 30s, and a verdict may take 31s"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%s\nwithout %q", said, want)
 		}
 	}
-	if full == 0 || full == 8 {
-		t.Errorf("%d of 8 programs scored full: some are right and some are none", full)
+	if strings.Contains(said, "fits") {
+		t.Errorf("%s\nthe first has time enough", said)
 	}
 }

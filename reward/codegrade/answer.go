@@ -2,32 +2,35 @@ package codegrade
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// fenced finds a model's program: the last block between fences that is closed, or that goes to the end. A block marked as another language
-// than Python is passed over where there is one that is not.
-func fenced(text string) (string, bool) {
-	var python, other string
-	foundPython, foundOther := false, false
+// fenced finds what a model wrote between fences: the last block that is marked as one of the wanted languages, else the last unmarked one,
+// else the last. A block is closed, or goes to the end.
+func fenced(text string, wanted ...string) (string, bool) {
+	const marked, plain, other = 2, 1, 0
+	best, at := "", -1
 	for rest := text; ; {
 		body, info, after, ok := nextFence(rest)
 		if !ok {
-			break
+			return best, at >= 0
 		}
-		switch info {
-		case "", "python", "python3", "py", "py3":
-			python, foundPython = body, true
-		default:
-			other, foundOther = body, true
+		rank := other
+		if slices.Contains(wanted, info) {
+			rank = marked
+		} else if info == "" {
+			rank = plain
+		}
+		if rank >= at {
+			best, at = body, rank
 		}
 		rest = after
 	}
-	if foundPython {
-		return python, true
-	}
-	return other, foundOther
 }
+
+// pythonMarks are what a block of Python is marked with.
+func pythonMarks() []string { return []string{"python", "python3", "py", "py3"} }
 
 // nextFence takes the first fenced block of a text: a line that begins with ``` or ~~~, up to a line of the same that has nothing behind it.
 func nextFence(text string) (body, info, after string, ok bool) {
@@ -79,7 +82,7 @@ func untilFence(text, mark string) (body, after string) {
 func (o Options) program(text string, s *suite) (string, bool) {
 	code := text
 	if o.Extract != "all" {
-		block, ok := fenced(text)
+		block, ok := fenced(text, pythonMarks()...)
 		if !ok && o.Extract == "only" {
 			return "", false
 		}

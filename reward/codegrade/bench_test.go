@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"tranche/action/sandbox"
 	"tranche/action/sandbox/ns"
@@ -82,7 +84,7 @@ type question struct {
 	task   *episode.Task
 	answer string
 	want   float64
-	maybe  bool // a machine that is too busy may give no verdict
+	waits  bool // it goes on until a time is up: a machine that is too busy may give no verdict
 }
 
 // settle judges all and tells what got another score.
@@ -90,15 +92,13 @@ func (g *Grader) settle(t *testing.T, list []question, workers int) []reward.Fin
 	t.Helper()
 	found := make([]reward.Finding, len(list))
 	next := make(chan int)
-	var missing atomic.Int64
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for i := range next {
 				f, err := g.judge(list[i].task, list[i].answer)
-				if list[i].maybe && reason(err) == SandboxFailed {
-					t.Logf("%s: no verdict: %v", list[i].name, err)
-					missing.Add(1)
+				if list[i].waits && reason(err) == SandboxFailed && busy() {
+					t.Logf("%s: no verdict, on a busy machine: %v", list[i].name, err)
 				} else if err != nil {
 					t.Errorf("%s: no verdict: %v", list[i].name, err)
 				} else if f.Score != list[i].want {
@@ -113,10 +113,28 @@ func (g *Grader) settle(t *testing.T, list []question, workers int) []reward.Fin
 	}
 	close(next)
 	all.Wait()
-	if n := int(missing.Load()); n > len(list)/4 {
-		t.Errorf("%d of %d got no verdict: that shows nothing", n, len(list))
-	}
 	return found
+}
+
+// busy tells whether this machine gives somebody who works less than three quarters of the time: only then a sandbox may be too slow to tell.
+func busy() bool {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const probe = 300 * time.Millisecond
+	began, used := time.Now(), threadCPU()
+	for time.Since(began) < probe { // it works
+	}
+	return threadCPU()-used < probe*3/4
+}
+
+// threadCPU is the CPU time of the calling thread.
+func threadCPU() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	if err := syscall.Getrusage(thread, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func score(f reward.Finding, part string) float64 {

@@ -66,10 +66,28 @@ func (*Grader) ID() string { return KindName + "/1" }
 // margin is the time that a verdict takes besides the tests: starting and ending processes, the tests' own code.
 const margin = trialCPU + 2*time.Second
 
+// Longest is the time that a verdict may take. The reward timeout has to be as long.
+func (g *Grader) Longest() time.Duration {
+	if g.opt.Reference != "" && g.opt.Form != FormRepo {
+		return 2*g.opt.Wall + margin // the reference is played too
+	}
+	return g.opt.Wall + margin
+}
+
+// EnoughTime tells what is wrong with a reward timeout.
+func (g *Grader) EnoughTime(timeout time.Duration) error {
+	if timeout >= g.Longest() {
+		return nil
+	}
+	return fmt.Errorf("the reward timeout is %s, and a verdict may take %s with wall %s: raise it, or lower wall", timeout, g.Longest(), g.opt.Wall)
+}
+
 // Grade implements reward.Grader.
 func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, error) {
-	if until, ok := ctx.Deadline(); ok && time.Until(until) < g.opt.Wall+margin {
-		return reward.Finding{}, fmt.Errorf("the reward timeout leaves %s, less than wall (%s) and %s more: raise it, or lower wall", time.Until(until).Round(time.Second), g.opt.Wall, margin)
+	if until, ok := ctx.Deadline(); ok {
+		if err := g.EnoughTime(time.Until(until).Round(time.Second)); err != nil { // some of it has gone by on the way here
+			return reward.Finding{}, err
+		}
 	}
 	if g.opt.Form == FormRepo {
 		return g.gradeRepo(ctx, in)
@@ -137,7 +155,7 @@ func (g *Grader) inBox(ctx context.Context, do func(sandbox.Sandbox) error) erro
 	if cerr := box.Close(); cerr != nil && err == nil {
 		err = died("close the sandbox", cerr)
 	}
-	return err
+	return plainError(ctx, err)
 }
 
 // chosen are the tests that are run: all, or a sample that only the task and the seed decide.
@@ -178,7 +196,7 @@ func (g *Grader) play(ctx context.Context, s *suite, source string, chosen []int
 		m.cpu, m.peak, m.tier = p.cpu, p.peak, p.tier
 		return errors.Join(err, cerr)
 	})
-	return m, plainError(ctx, err)
+	return m, err
 }
 
 // plainError is ctx's error where that is the cause: what a cancelled grading says of its sandbox means nothing.
@@ -391,18 +409,32 @@ func (g *Grader) measure(ctx context.Context, in reward.Input, s *suite, chosen 
 	if slices.Contains(m.passed, false) {
 		return nil
 	}
-	text := readRow(in.Task).text(g.opt.Reference)
-	source, ok := g.opt.program(text, s)
-	if !ok {
-		return missing("no column %s with a reference", g.opt.Reference)
-	}
-	ref, err := g.play(ctx, s, source, chosen)
-	if err != nil {
+	speed := reward.Part{Name: "speed"}
+	var err error
+	if speed.Raw, speed.Evidence, err = g.speed(ctx, in, s, chosen, m); err != nil {
 		return err
 	}
-	if slices.Contains(ref.passed, false) || ref.cpu == 0 {
-		return bad("the reference does not pass: %s", ref.why)
-	}
-	f.Parts = append(f.Parts, reward.Part{Name: "speed", Raw: ptr(float64(m.cpu) / float64(ref.cpu)), Evidence: "CPU time over that of the reference"})
+	f.Parts = append(f.Parts, speed)
 	return nil
+}
+
+// speed is the CPU time over that of the reference, or why there is no such figure: an answer that passed keeps its score then. The error is
+// ctx's.
+func (g *Grader) speed(ctx context.Context, in reward.Input, s *suite, chosen []int, m marks) (*float64, string, error) {
+	source, ok := g.opt.program(readRow(in.Task).text(g.opt.Reference), s)
+	if !ok {
+		return nil, fmt.Sprintf("no column %s with a reference", g.opt.Reference), nil
+	}
+	ref, err := g.play(ctx, s, source, chosen)
+	switch {
+	case ctx.Err() != nil:
+		return nil, "", ctx.Err()
+	case err != nil:
+		return nil, "the reference was not measured: " + err.Error(), nil
+	case slices.Contains(ref.passed, false):
+		return nil, "the reference does not pass: " + ref.why, nil
+	case ref.cpu == 0:
+		return nil, "the reference took no CPU time to speak of", nil
+	}
+	return ptr(float64(m.cpu) / float64(ref.cpu)), "CPU time over that of the reference", nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"tranche/action/sandbox"
 	"tranche/reward"
@@ -127,6 +128,11 @@ func (p *player) ready(ctx context.Context) error {
 	}
 	if p.spent() {
 		return p.starved()
+	}
+	if p.deaths > 0 { // what it left behind must not keep it from coming up again
+		if err := p.box.Reset(ctx); err != nil {
+			return died("empty the sandbox", err)
+		}
 	}
 	var err error
 	if p.live, err = begin(ctx, p.box, wireScript+candidateScript, p.left().cpu, p.left().wall); err != nil {
@@ -292,10 +298,11 @@ func word(s string) string {
 	return clip(s)
 }
 
-// clip bounds what a program told.
+// clip bounds what a program told, at a rune: a piece of one would have to be repaired where it is stored.
 func clip(s string) string {
-	if len(s) > 60 {
-		return s[:60]
+	end := min(len(s), 60)
+	for end < len(s) && end > 0 && !utf8.RuneStart(s[end]) {
+		end--
 	}
-	return s
+	return s[:end]
 }

@@ -2,6 +2,7 @@ package codegrade
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,11 @@ type program struct {
 	from *bufio.Reader
 }
 
-// begin starts a driver. The limits are a backstop: those of single exchanges are shorter.
+// helloWall bounds how long python may take to start a driver.
+const helloWall = time.Minute
+
+// begin starts a driver and waits until it says that it is there: what fails before is never an answer's fault. The limits are a backstop:
+// those of single exchanges are shorter.
 func begin(ctx context.Context, box sandbox.Sandbox, script string, cpu, wall time.Duration) (*program, error) {
 	p, err := box.Start(ctx, sandbox.Cmd{Args: []string{"python3", "-s", "-u", "-c", script}, CPU: cpu + time.Second, Wall: wall + time.Minute, Keep: 4 << 10, Control: true})
 	if err != nil {
@@ -34,7 +39,21 @@ func begin(ctx context.Context, box sandbox.Sandbox, script string, cpu, wall ti
 		r, err := p.Wait(ctx)
 		return nil, errors.Join(fmt.Errorf("python3 in the sandbox: %s", r.Status), err)
 	}
-	return &program{proc: p, from: bufio.NewReaderSize(c, 16<<10)}, nil
+	prog := &program{proc: p, from: bufio.NewReaderSize(c, 16<<10)}
+	if err := prog.greeted(ctx); err != nil {
+		return nil, err
+	}
+	return prog, nil
+}
+
+// greeted waits for the driver's first word, and ends the program where there is none.
+func (p *program) greeted(ctx context.Context) error {
+	r, err := p.exchange(ctx, nil, limits{wall: helloWall})
+	if err == nil && string(r.text) == `"hello"` {
+		return nil
+	}
+	res, serr := p.stop(cmp.Or(r.end, broken))
+	return errors.Join(err, serr, fmt.Errorf("python3 did not come up in the sandbox: %s", res.Status))
 }
 
 // limits bound one exchange. Zero is no limit.
@@ -53,7 +72,7 @@ const broken sandbox.Status = "broken_message"
 // lookEvery is how often the CPU time of a program that works is looked at.
 const lookEvery = 20 * time.Millisecond
 
-// exchange sends a message and waits for the next one. After a reply with an end, the program is only to be stopped. The error is ctx's.
+// exchange sends a message, if not nil, and waits for the next one. After a reply with an end, the program is only to be stopped. The error is ctx's.
 func (p *program) exchange(ctx context.Context, message any, lim limits) (reply, error) {
 	told := make(chan reply, 1)
 	go func() { told <- p.trade(message) }() // ends with the program at the latest
@@ -62,7 +81,7 @@ func (p *program) exchange(ctx context.Context, message any, lim limits) (reply,
 	defer look.Stop()
 	for seen := lookEvery; ; seen += lookEvery {
 		now := func(r reply) reply {
-			r.pace = paceOf(seen, time.Since(began), func() time.Duration { return p.proc.Usage().CPU - used })
+			r.pace = pace{seen: seen, took: time.Since(began), worked: p.proc.Usage().CPU - used}
 			return r
 		}
 		select {
@@ -84,36 +103,24 @@ func (p *program) exchange(ctx context.Context, message any, lim limits) (reply,
 // pace says how a program's time went by. On a machine that is too busy, time that ran out says nothing of the program.
 type pace struct {
 	seen   time.Duration // how long it was really looked at: less than what passed where this process itself was hardly run
-	worked time.Duration // while it used CPU time, if little
-	slept  time.Duration // while it used none to speak of
-}
-
-// paceOf is the pace of one exchange. What is shorter than a moment is not asked for its CPU time.
-func paceOf(seen, took time.Duration, used func() time.Duration) pace {
-	const moment = 100 * time.Millisecond
-	if took < moment || used() >= took/20 {
-		return pace{seen: seen, worked: took}
-	}
-	return pace{seen: seen, slept: took}
+	took   time.Duration // how long it was waited for
+	worked time.Duration // CPU time that it used meanwhile
 }
 
 func (p *pace) add(more pace) {
-	p.seen, p.worked, p.slept = p.seen+more.seen, p.worked+more.worked, p.slept+more.slept
+	p.seen, p.took, p.worked = p.seen+more.seen, p.took+more.took, p.worked+more.worked
 }
 
-// starved tells whether the end of a wall time is the machine's fault: the program was hardly looked at, or worked most of the time and still
-// did not come to the end of its CPU time.
-func (p pace) starved(wall time.Duration) bool { return p.seen < wall/2 || p.worked > p.slept }
+// starved tells whether the end of a wall time is the machine's fault: the program was hardly looked at, or worked half of the time and still
+// did not come to the end of its CPU time. A program that works less slept, whatever it meant by it: else a wrong one could choose to have no
+// verdict. With the default limits half of the wall time is all the CPU time there is.
+func (p pace) starved(wall time.Duration) bool { return p.seen < wall/2 || p.worked > p.took/2 }
 
 func (p *program) trade(message any) reply {
-	text, err := json.Marshal(message)
-	if err != nil {
-		panic(err) // it is made of texts and numbers
-	}
-	if _, err := p.proc.Control().Write(append(fmt.Appendf(nil, "%015d\n", len(text)), text...)); err != nil {
+	if message != nil && p.write(message) != nil {
 		return reply{end: sandbox.StatusOK}
 	}
-	text, err = p.read()
+	text, err := p.read()
 	switch {
 	case errors.Is(err, errWire):
 		return reply{end: broken}
@@ -121,6 +128,15 @@ func (p *program) trade(message any) reply {
 		return reply{end: sandbox.StatusOK}
 	}
 	return reply{text: text}
+}
+
+func (p *program) write(message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	_, err = p.proc.Control().Write(append(fmt.Appendf(nil, "%015d\n", len(text)), text...))
+	return err
 }
 
 func (p *program) read() ([]byte, error) {

@@ -75,7 +75,7 @@ func patient(o Options) Options {
 }
 
 func TestHumanEvalReferencesPassAndStubsDoNot(t *testing.T) {
-	list := answers(some(rows(t, "tasks-humaneval/humaneval.first82.jsonl"), 16), "task_id", "canonical_solution",
+	list := answers(some(rows(t, "tasks-humaneval/humaneval.first82.jsonl"), 40), "task_id", "canonical_solution",
 		func(map[string]any) string { return "    pass\n" }, func(map[string]any) string { return "    return None\n" })
 	found := newGrader(t, patient(Options{Extract: "all"})).settle(t, list, 2)
 	t.Logf("%d verdicts", len(found))
@@ -83,7 +83,7 @@ func TestHumanEvalReferencesPassAndStubsDoNot(t *testing.T) {
 
 func TestMBPPReferencesPassAndStubsDoNot(t *testing.T) {
 	stub := func(row map[string]any) string { return stubs(text(row["code"])) }
-	list := answers(some(rows(t, "tasks-mbpp/mbpp.part.jsonl"), 120), "task_id", "code", stub)
+	list := answers(some(rows(t, "tasks-mbpp/mbpp.part.jsonl"), 180), "task_id", "code", stub)
 	found := newGrader(t, patient(Options{})).settle(t, list, 2)
 	t.Logf("%d verdicts", len(found))
 }

@@ -81,7 +81,7 @@ func (o RepoOptions) yard(r row) (yard, error) {
 	if raw, ok := r.column(or(o.Files, "test_files")...); ok && json.Unmarshal(raw, &y.tests) != nil {
 		return y, bad("the test files are no map of paths to texts")
 	}
-	for name := range y.tests {
+	for _, name := range sortedKeys(y.tests) {
 		if !local(name) {
 			return y, bad("the test file %q leads out of the tree", name)
 		}
@@ -148,7 +148,7 @@ func (o RepoOptions) build(y yard, answer string) (built, error) {
 
 // clash tells of a path that would have to be a file and a folder.
 func (f files) clash() error {
-	for name := range f {
+	for _, name := range sortedKeys(f) {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 			if _, ok := f[dir]; ok {
 				return fmt.Errorf("%q is a file and a folder", dir)
@@ -180,7 +180,11 @@ func (b *built) take(g guard, name string, changed files) {
 
 // changed is the whole tree as the answer wants it.
 func (o RepoOptions) changed(pure files, answer string) (files, error) {
-	text, ok := fenced(answer)
+	marks := []string{"diff", "patch"}
+	if o.Answer == "files" {
+		marks = []string{"json"}
+	}
+	text, ok := fenced(answer, marks...)
 	if !ok {
 		text = answer
 	}
@@ -196,12 +200,12 @@ func (o RepoOptions) changed(pure files, answer string) (files, error) {
 		return nil, errors.New("it is no JSON map of paths to texts")
 	}
 	out := maps.Clone(pure)
-	for name, text := range given {
+	for _, name := range sortedKeys(given) {
 		if !local(name) {
 			return nil, fmt.Errorf("%q leads out of the tree", clip(name))
 		}
 		delete(out, name)
-		if text != nil {
+		if text := given[name]; text != nil {
 			out[name] = *text
 		}
 	}
@@ -225,7 +229,7 @@ func (g *Grader) gradeRepo(ctx context.Context, in reward.Input) (reward.Finding
 	default:
 		m.compiled = true
 		if err := g.inBox(ctx, func(box sandbox.Sandbox) error { return g.runRepo(ctx, box, y, &b, &m) }); err != nil {
-			return reward.Finding{}, plainError(ctx, err)
+			return reward.Finding{}, err
 		}
 	}
 	chosen := g.chosen(in.Task.ID, s)

@@ -39,7 +39,7 @@ func (p *player) runMain(ctx context.Context, c check) (string, error) {
 	r, err := proc.Wait(ctx)
 	p.count(r)
 	took := time.Since(began)
-	p.pace.add(paceOf(took, took, func() time.Duration { return r.Usage.CPU }))
+	p.pace.add(pace{seen: took, took: took, worked: r.Usage.CPU})
 	switch {
 	case err != nil:
 		return "", died("run the program", err)

@@ -85,7 +85,7 @@ func (o RepoOptions) tree(r row) (files, error) {
 	case json.Unmarshal(raw, &out) != nil:
 		return nil, bad("the tree is no map of paths to texts and no file's name")
 	}
-	for name := range out {
+	for _, name := range sortedKeys(out) {
 		if !local(name) {
 			return nil, bad("the tree: %q leads out of it", name)
 		}

@@ -171,17 +171,19 @@ func runHere(ctx context.Context, box sandbox.Sandbox, job trialJob, player *pla
 	if err != nil {
 		return nil, died("start the tests", err)
 	}
-	results, end, err := converse(ctx, p, job, player)
-	res, serr := p.stop(end)
+	t, err := converse(ctx, p, job, player)
+	res, serr := p.stop(t.end)
 	switch {
 	case err != nil:
 		return nil, err
-	case serr != nil, end == sandbox.StatusWallLimit:
+	case serr != nil, t.end == sandbox.StatusWallLimit:
 		return nil, died("run the tests", errors.Join(serr, fmt.Errorf("%s", res.Status)))
-	case end != "": // what the answer returned made them take more than they may
+	case t.end != "" && !t.called:
+		return nil, bad("the tests' own code ended before it called anything: %s", res.Status)
+	case t.end != "": // what the answer returned made them take more than they may
 		return repeated("what it returned ended the tests: "+string(res.Status), job), nil
 	}
-	return results, nil
+	return t.results, nil
 }
 
 func repeated(why string, job trialJob) []string {
@@ -194,25 +196,33 @@ func repeated(why string, job trialJob) []string {
 	return results
 }
 
-// converse goes on until the tests are through. end says why they are not.
-func converse(ctx context.Context, p *program, first any, player *player) (results []string, end sandbox.Status, err error) {
-	for next := first; ; {
+// talk is what came of running tests.
+type talk struct {
+	results []string
+	end     sandbox.Status // why there are none, "" = there are
+	called  bool           // the answer was asked something, so that an end may be its doing
+}
+
+// converse goes on until the tests are through.
+func converse(ctx context.Context, p *program, first any, player *player) (t talk, err error) {
+	for next := first; ; t.called = true {
 		r, err := p.exchange(ctx, next, limits{trialCPU, trialWall})
-		if err != nil || r.end != "" {
-			return nil, r.end, err
+		if t.end = r.end; err != nil || r.end != "" {
+			return t, err
 		}
 		var m fromTrial
 		if err := json.Unmarshal(r.text, &m); err != nil {
-			return nil, "", died("run the tests", err)
+			return t, died("run the tests", err)
 		}
 		switch {
 		case m.Bad != "":
-			return nil, "", bad("the tests' own code: %s", m.Bad)
+			return t, bad("the tests' own code: %s", m.Bad)
 		case m.Call == "":
-			return m.Results, "", nil
+			t.results = m.Results
+			return t, nil
 		}
 		if next, err = relay(ctx, m, player); err != nil {
-			return nil, "", err
+			return t, err
 		}
 	}
 }

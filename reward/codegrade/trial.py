@@ -39,9 +39,11 @@ def trial():
         return False
 
     class Suite:
-        # trusted: what the task itself defines. open: names that hang on the answer, by being its own or by being made of them.
+        # trusted: what the task itself defines. open: names that hang on the answer, by being its own or by being made of them. Of its own
+        # names, only those under test are called from here; the others (its classes) may stand in the arguments of such a call and nowhere else.
         def __init__(self, job):
             self.trusted, self.open, self.own, self.modules = {"__name__": "trial"}, set(), set(), set()
+            self.under, self.made, self.unfit = set(), set(), ""
             self.entry, self.param, self.body, self.whole = job["entry"], "", [], None
             random.seed(job["seed"])
             self.prelude(job["prelude"])
@@ -65,6 +67,7 @@ def trial():
             for s in body:
                 if self.free(s) & (self.open | self.own):
                     self.own |= bound(s)
+                    self.made |= bound(s)
                 else:
                     self.do(s)
 
@@ -72,11 +75,11 @@ def trial():
             checks = [s for s in body if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1]
             if not checks:
                 self.body = body
-                self.own |= {self.entry} if self.entry else self.shadowed(body)
+                self.test_of({self.entry} if self.entry else self.shadowed(body) or self.common(body))
                 return
             check = checks[-1]
             self.param = check.args.args[0].arg
-            self.own |= {self.param, self.entry}
+            self.test_of({self.param, self.entry})
             for s in body:
                 if s is check or isinstance(s, ast.Expr) and "check" in loaded(s):
                     continue
@@ -86,12 +89,39 @@ def trial():
                 self.whole = check
                 self.body = []
 
+        def test_of(self, names):
+            self.under = names - {""}
+            self.own |= self.under
+
+        # Where no function is named: the one that every statement calls which calls what nobody defines. Classes go by their capital.
+        def common(self, body):
+            mine = self.made.union(*map(bound, body))
+            sets = []
+            for s in body:
+                called = {n.func.id for n in ast.walk(s) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+                alien = {n for n in loaded(s) - mine - set(self.trusted) - set(vars(builtins)) if n in called or n not in standard}
+                if alien:
+                    sets.append(alien & called or alien)
+            names = set.intersection(*sets) if sets else set()
+            if len(names) > 1:
+                names = {n for n in names if not n[0].isupper()}
+            if sets and len(names) != 1:
+                raise NameError("which of %s is tested? name the function" % ", ".join(sorted(set().union(*sets))))
+            return names
+
+        # What runs here can only call the functions under test: anything else that nobody defines would be whatever the answer makes of it.
+        def fit(self, names):
+            alien = sorted(names & (self.own - self.under))
+            if alien:
+                raise NameError("the tests use %s, which they do not define" % ", ".join(alien))
+
         # A function under test may have a builtin's name (MBPP's sum): where tests call nothing else, that is what they call.
         def shadowed(self, body):
             if any(loaded(s) - set(vars(builtins)) - set(self.trusted) - standard for s in body):
                 return set()
             heads = [s.test.left if isinstance(s.test, ast.Compare) else s.test for s in body if isinstance(s, ast.Assert)]
-            return {h.func.id for h in heads if isinstance(h, ast.Call) and isinstance(h.func, ast.Name)}
+            names = {h.func.id for h in heads if isinstance(h, ast.Call) and isinstance(h.func, ast.Name)}
+            return names if len(names) == 1 else set()
 
         def do(self, s):
             exec(compile(ast.Module([s], []), "<tests>", "exec", 0, True), self.trusted)
@@ -122,6 +152,7 @@ def trial():
         # Each statement is dropped, done now, kept for the run here (do), or a test.
         def plan(self):
             if self.whole is not None:
+                self.fit(self.free(self.whole))
                 return [{"kind": "here", "at": 0}]
             steps = []
             for at, s in enumerate(self.body):
@@ -143,7 +174,10 @@ def trial():
             if isinstance(s, ast.Assert):
                 apart = None if changed else self.apart(s)
                 self.open |= changed
+                if not apart:
+                    self.fit(self.free(s))
                 return apart or {"kind": "here", "at": at}
+            self.fit(self.free(s))
             self.open |= bound(s) | changed
             return {"kind": "here" if self.tests(s) else "do", "at": at}
 
@@ -222,7 +256,7 @@ def trial():
                 else:
                     return None
                 inner = inner.args[0]
-            if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in self.own):
+            if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in self.under):
                 return None
             parts = inner.args + [k.value for k in inner.keywords]
             if any(isinstance(a, ast.Starred) for a in parts) or any(k.arg is None for k in inner.keywords):
@@ -244,7 +278,7 @@ def trial():
         def told(self):
             steps = self.plan()
             return {"steps": steps, "names": sorted({s["call"] for s in steps if "call" in s}), "param": self.param,
-                    "modules": sorted(self.modules), "own": sorted(self.own)}
+                    "modules": sorted(self.modules), "own": sorted(self.under)}
 
         # The steps that were not taken apart, with the answer's names bound to calls through the host; one result for each test.
         def here(self, job):
@@ -262,6 +296,15 @@ def trial():
                     results.append(how)
             return results
 
+        # An argument that cannot be sent is the tests' fault (a function made in a loop), unless what the answer returned made it too large.
+        def sent(self, value):
+            try:
+                return encode(value)
+            except Refused as e:
+                if not e.size:
+                    self.unfit = "an argument is " + str(e)
+                raise
+
         def verdict(self, do):
             try:
                 do()
@@ -271,8 +314,8 @@ def trial():
 
         def remote(self, name):
             def call(*args, **kwargs):
-                send({"call": name, "args": [encode(a) for a in args],
-                      "kwargs": {k: encode(v) for k, v in kwargs.items()}, "wrap": []})
+                send({"call": name, "args": [self.sent(a) for a in args],
+                      "kwargs": {k: self.sent(v) for k, v in kwargs.items()}, "wrap": []})
                 told = receive()
                 if "value" not in told:
                     kind = getattr(builtins, told.get("raised", ""), None)
@@ -304,7 +347,8 @@ def trial():
         if job["op"] == "apart":
             told = suite.told()
         else:
-            told = {"results": suite.here(job)}
+            results = suite.here(job)
+            told = {"bad": suite.unfit} if suite.unfit else {"results": results}
     except BaseException as e:
         told = {"bad": type(e).__name__ + ": " + str(e)[:150]}
     send(told)

@@ -23,7 +23,10 @@ def wire():
     MOST, DEEP = 200_000, 100
 
     class Refused(Exception):
-        pass
+        size = False  # whether it is for how large a value is, not for what it is
+
+    class TooLarge(Refused):
+        size = True
 
     def number(x):
         if x != x:
@@ -47,9 +50,9 @@ def wire():
             nonlocal left
             left -= 1
             if left < 0:
-                raise Refused("a value of more than %d parts" % MOST)
+                raise TooLarge("a value of more than %d parts" % MOST)
             if deep > DEEP:
-                raise Refused("a value nested more than %d deep" % DEEP)
+                raise TooLarge("a value nested more than %d deep" % DEEP)
             t = type(v)
             if v is None:
                 return ["n"]
@@ -162,4 +165,5 @@ def wire():
         while out:
             out = out[write_some(link, out):]
 
+    send("hello")  # what ends this program before that is no fault of what it is given
     return encode, decode, receive, send, Refused
