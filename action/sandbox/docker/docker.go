@@ -32,12 +32,15 @@ type Config struct {
 	// Dir holds the sockets over which containers take their work. The engine must see it under the same path. Default: the system's
 	// folder for temporary files.
 	Dir string
+	// Program is the first process of each container: a program without an interpreter (CGO_ENABLED=0), since an image need not have one, whose
+	// main calls ns.Init first. Default: this program itself.
+	Program string
 }
 
 // Validate reports every fault at once.
 func (c Config) Validate() error {
 	if c.Image == "" {
-		return errors.New("Image is not set, expected the name of an image such as python:3.12-slim")
+		return errors.New("the image is not set, expected the name of one such as python:3.12-slim")
 	}
 	return nil
 }
@@ -61,24 +64,29 @@ const (
 
 // launcher starts containers.
 type launcher struct {
-	config  Config
-	engine  *engine
-	program string // our own, as the engine sees it
-	mapped  bool   // the engine maps users to others: there are few of them
+	config Config
+	engine *engine
+	mapped bool // the engine maps users to others: there are few of them
 }
 
-// New makes the back end and tries it by running a program in a container. The program that calls it must call ns.Init first thing in its main.
+// New makes the back end and tries it by running a program in a container. Config.Program says what the program that calls it must be.
 func New(c Config) (*ns.Executor, error) {
 	fault := func(err error) (*ns.Executor, error) { return nil, fmt.Errorf("sandbox %s: %w", backend, err) }
 	if err := c.Validate(); err != nil {
 		return fault(err)
 	}
 	c.Socket, c.Dir = cmp.Or(c.Socket, defaultSocket), cmp.Or(c.Dir, os.TempDir())
-	program, err := os.Executable()
-	if err != nil {
+	if c.Program == "" {
+		own, err := os.Executable()
+		if err != nil {
+			return fault(err)
+		}
+		c.Program = own
+	}
+	if err := static(c.Program); err != nil {
 		return fault(err)
 	}
-	l := &launcher{config: c, engine: newEngine(c.Socket), program: program}
+	l := &launcher{config: c, engine: newEngine(c.Socket)}
 	ctx, stop := context.WithTimeout(context.Background(), apiTimeout)
 	defer stop()
 	about, err := l.engine.info(ctx)
@@ -140,7 +148,7 @@ func (l *launcher) start(o ns.LaunchOrder) (ns.Launched, error) {
 	}
 	conn, err := accept(listener)
 	if err != nil {
-		return ns.Launched{}, errors.Join(fmt.Errorf("the first process of the container did not call (is this program static, and does the engine see %s and %s?): %w", l.program, dir, err), l.engine.remove(id))
+		return ns.Launched{}, errors.Join(fmt.Errorf("the first process of the container did not call (does the engine see %s and %s?): %w", l.config.Program, dir, err), l.engine.remove(id))
 	}
 	removed := make(chan error, 1)
 	kill := sync.OnceFunc(func() {
@@ -191,7 +199,7 @@ func (l *launcher) container(o ns.LaunchOrder, dir string) container {
 		Image: l.config.Image, Entrypoint: []string{ownFolder + "/tranche"}, Cmd: ns.InitArgs(ownFolder + "/s/" + socket), User: id + ":" + id, WorkingDir: "/", Hostname: sandbox.HostName,
 		NetworkDisabled: !o.Spec.Net, Labels: map[string]string{ownerLabel: strconv.Itoa(os.Getpid())},
 		HostConfig: hostConfig{
-			Binds: []string{l.program + ":" + ownFolder + "/tranche:ro", dir + ":" + ownFolder + "/s:ro"}, Tmpfs: map[string]string{},
+			Binds: []string{l.config.Program + ":" + ownFolder + "/tranche:ro", dir + ":" + ownFolder + "/s:ro"}, Tmpfs: map[string]string{},
 			NetworkMode: network, IpcMode: "private", CgroupnsMode: "private", ReadonlyRootfs: true, AutoRemove: true,
 			Memory: limits.Memory, MemorySwap: limits.Memory, PidsLimit: int64(limits.Pids) + initThreads,
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, Runtime: l.config.Runtime, LogConfig: logConfig{Type: "none"},

@@ -125,7 +125,6 @@ type hostConfig struct {
 	CgroupnsMode   string
 	ReadonlyRootfs bool
 	AutoRemove     bool
-	Init           bool
 	Memory         int64 // bytes
 	MemorySwap     int64 // bytes, with memory: equal means no swap
 	PidsLimit      int64

@@ -91,7 +91,7 @@ func version() (int, error) {
 	case unix.ENOSYS:
 		return 0, errors.New("this kernel has no Landlock (Linux 5.13 and later can be built with it)")
 	case unix.EOPNOTSUPP:
-		return 0, errors.New("Landlock is switched off in this kernel: its boot option lsm= must name it")
+		return 0, errors.New("this kernel has Landlock switched off: its boot option lsm= must name it")
 	}
 	return 0, fmt.Errorf("ask for the version of Landlock: %w", errno)
 }

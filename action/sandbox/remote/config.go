@@ -39,10 +39,10 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("URL is %q, expected one such as http://host:8080", c.URL))
 	}
 	if all := []string{SandboxFusion, SWEReX}; !slices.Contains(all, c.Dialect) {
-		errs = append(errs, fmt.Errorf("Dialect is %q, expected one of %q", c.Dialect, all))
+		errs = append(errs, fmt.Errorf("the dialect is %q, expected one of %q", c.Dialect, all))
 	}
 	if c.Patience < 0 || c.MaxWall < 0 {
-		errs = append(errs, fmt.Errorf("Patience is %v and MaxWall %v, expected 0 or more", c.Patience, c.MaxWall))
+		errs = append(errs, fmt.Errorf("the patience is %v and MaxWall %v, expected 0 or more", c.Patience, c.MaxWall))
 	}
 	return errors.Join(errs...)
 }

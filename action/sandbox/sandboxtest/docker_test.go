@@ -33,9 +33,11 @@ func TestDocker(t *testing.T) {
 	if help, _ := exec.Command(program, "--help").CombinedOutput(); !strings.Contains(string(help), "--ro-bind-fd") {
 		t.Skip("the engine of this test needs a bubblewrap that binds descriptors (--ro-bind-fd)")
 	}
-	e := startEngine(t, program)
+	e, init := startEngine(t, program), staticInit(t)
 	t.Run("suite", func(t *testing.T) {
-		RunBrief(t, func() (sandbox.Executor, error) { return docker.New(docker.Config{Socket: e.socket, Image: "known"}) }, Except{
+		RunBrief(t, func() (sandbox.Executor, error) {
+			return docker.New(docker.Config{Socket: e.socket, Image: "known", Program: init})
+		}, Except{
 			"many small files": "the engine of this test cannot bound how many there are",
 		})
 	})
@@ -45,10 +47,10 @@ func TestDocker(t *testing.T) {
 			config docker.Config
 			want   string
 		}{
-			"no image named":    {docker.Config{Socket: e.socket}, "Image is not set"},
-			"no such image":     {docker.Config{Socket: e.socket, Image: "unknown"}, "docker pull unknown"},
-			"no engine":         {docker.Config{Socket: "/nonexistent/docker.sock", Image: "known"}, "/nonexistent/docker.sock"},
-			"a container fails": {docker.Config{Socket: e.socket, Image: "known", Runtime: "none"}, "unknown or invalid runtime"},
+			"no image named":    {docker.Config{Socket: e.socket, Program: init}, "the image is not set"},
+			"no such image":     {docker.Config{Socket: e.socket, Image: "unknown", Program: init}, "docker pull unknown"},
+			"no engine":         {docker.Config{Socket: "/nonexistent/docker.sock", Image: "known", Program: init}, "/nonexistent/docker.sock"},
+			"a container fails": {docker.Config{Socket: e.socket, Image: "known", Runtime: "none", Program: init}, "unknown or invalid runtime"},
 		} {
 			x, err := docker.New(c.config)
 			if err == nil {
@@ -70,9 +72,26 @@ func TestDockerReal(t *testing.T) {
 	if image == "" {
 		t.Skip("needs a container engine and an image with /usr/bin/python3: scripts/docker-suite, or TRANCHE_DOCKER_IMAGE=…")
 	}
+	init := staticInit(t)
 	Run(t, func() (sandbox.Executor, error) {
-		return docker.New(docker.Config{Image: image, Runtime: os.Getenv("TRANCHE_DOCKER_RUNTIME")})
+		return docker.New(docker.Config{Image: image, Runtime: os.Getenv("TRANCHE_DOCKER_RUNTIME"), Program: init})
 	}, Except{"files: devices": "an engine gives a few more: console, terminals of its own", "files: folders it can write to": "likewise /dev/mqueue"})
+}
+
+// staticInit builds what runs first in a container: this test itself may be linked to libraries that an image lacks.
+func staticInit(t *testing.T) string {
+	folder, err := os.MkdirTemp("/tmp", "init")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	path := filepath.Join(folder, "init")
+	build := exec.Command("go", "build", "-o", path, "./testdata/init")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the first process of a container: %v\n%s", err, out)
+	}
+	return path
 }
 
 // fakeEngine is a container engine with one image: the host's /usr.

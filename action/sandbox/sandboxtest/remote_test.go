@@ -322,7 +322,7 @@ func must(text []byte, err error) []byte {
 
 func TestHTTPConfig(t *testing.T) {
 	_, err := remote.New(remote.Config{URL: "host:8080", Dialect: "e2b", Patience: -1})
-	for _, want := range []string{"URL", "Dialect", "Patience"} {
+	for _, want := range []string{"URL", "the dialect", "the patience"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among the faults: %v", want, err)
 		}
