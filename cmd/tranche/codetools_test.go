@@ -49,7 +49,7 @@ func (x *someFail) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 // Case SB-o3: a sandbox cannot start for 3 of 10 episodes: 3 rows harness_error with reward null, 7 as if nothing had been.
 func TestCaseSBo3SandboxThatDoesNotStart(t *testing.T) {
 	desk, err := codetools.New(func() (sandbox.Executor, error) {
-		x, err := openExecutor(backendPlain, nil)
+		x, err := openExecutor(context.Background(), backendPlain, nil)
 		return &someFail{Executor: x}, err
 	}, codetools.Config{Spec: sandbox.Spec{Trusted: true}})
 	if err != nil {
@@ -181,7 +181,7 @@ func TestWeakPromisesAreSaid(t *testing.T) {
 
 // The example runs on the embedded engine, in sandboxes that isolate; its model works with python over several turns.
 func TestPythonToolExample(t *testing.T) {
-	x, err := openExecutor(backendNS, nil)
+	x, err := openExecutor(context.Background(), backendNS, nil)
 	if err == nil {
 		_, err = x.Open(t.Context(), sandbox.Spec{})
 		err = errors.Join(err, x.Close())

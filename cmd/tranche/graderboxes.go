@@ -44,7 +44,7 @@ func (b *graderBoxes) close() error {
 // openBoxes makes the run's back end. What it cannot hold is said once, whoever asks first.
 func (s *session) openBoxes() (sandbox.Executor, error) {
 	spec := s.set.Sandbox
-	x, err := openExecutor(spec.backend(), spec.Options)
+	x, err := openExecutor(context.Background(), spec.backend(), spec.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -23,8 +24,8 @@ func sandboxInit() {
 	landlock.Init()
 }
 
-// openExecutor makes a back end by its name, with options that checkBackendOptions has passed.
-func openExecutor(name string, options map[string]string) (sandbox.Executor, error) {
+// openExecutor makes a back end by its name, with options that checkBackendOptions has passed. What asks somebody else heeds ctx.
+func openExecutor(ctx context.Context, name string, options map[string]string) (sandbox.Executor, error) {
 	switch name {
 	case backendNS:
 		return ns.New(ns.Config{})
@@ -33,7 +34,7 @@ func openExecutor(name string, options map[string]string) (sandbox.Executor, err
 	case backendBwrap:
 		return bwrap.New(bwrap.Config{Program: options["program"]})
 	case backendDocker:
-		return docker.New(docker.Config{Socket: options["socket"], Image: options["image"], Runtime: options["runtime"], Dir: options["dir"]})
+		return docker.New(ctx, docker.Config{Socket: options["socket"], Image: options["image"], Runtime: options["runtime"], Dir: options["dir"]})
 	case backendHTTP:
 		return openRemote(options)
 	case backendPlain:

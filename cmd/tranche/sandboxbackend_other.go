@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"tranche/action/sandbox"
@@ -10,6 +11,6 @@ import (
 
 func sandboxInit() {}
 
-func openExecutor(string, map[string]string) (sandbox.Executor, error) {
+func openExecutor(context.Context, string, map[string]string) (sandbox.Executor, error) {
 	return nil, errors.New("sandboxes need Linux on amd64 or arm64")
 }

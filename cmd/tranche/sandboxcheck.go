@@ -74,7 +74,7 @@ func checkBackend(ctx context.Context, name string, options map[string]string, r
 		found.Error = err.Error()
 		return found, fmt.Errorf("the back end %s does not do here: %w", name, err)
 	}
-	executor, err := openExecutor(name, options)
+	executor, err := openExecutor(ctx, name, options)
 	if err != nil {
 		return fail(err)
 	}

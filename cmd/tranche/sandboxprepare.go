@@ -146,7 +146,7 @@ func (c *sandboxPrepareCmd) prepare(ctx context.Context, a *app, limits sandbox.
 // install runs the steps in one sandbox, of which nothing is left when it returns.
 func (c *sandboxPrepareCmd) install(ctx context.Context, a *app, dir string, limits sandbox.Limits, steps []sandbox.Cmd, files []sandbox.File) (err error) {
 	failed := func(err error) error { return withCode(codeNoSandbox, err) }
-	executor, err := openExecutor(c.Backend, nil)
+	executor, err := openExecutor(ctx, c.Backend, nil)
 	if err != nil {
 		return failed(err)
 	}

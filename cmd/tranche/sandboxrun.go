@@ -285,7 +285,7 @@ func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.
 	if err != nil {
 		return r, err
 	}
-	executor, err := openExecutor(c.Backend, options)
+	executor, err := openExecutor(ctx, c.Backend, options)
 	if err != nil {
 		return r, err
 	}

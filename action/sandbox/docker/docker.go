@@ -69,8 +69,8 @@ type launcher struct {
 	mapped bool // the engine maps users to others: there are few of them
 }
 
-// New makes the back end and tries it by running a program in a container. Config.Program says what the program that calls it must be.
-func New(c Config) (*ns.Executor, error) {
+// New makes the back end and tries it by running a program in a container, until ctx is done. Config.Program says what the program that calls it must be.
+func New(ctx context.Context, c Config) (*ns.Executor, error) {
 	fault := func(err error) (*ns.Executor, error) { return nil, fmt.Errorf("sandbox %s: %w", backend, err) }
 	if err := c.Validate(); err != nil {
 		return fault(err)
@@ -87,13 +87,13 @@ func New(c Config) (*ns.Executor, error) {
 		return fault(err)
 	}
 	l := &launcher{config: c, engine: newEngine(c.Socket)}
-	ctx, stop := context.WithTimeout(context.Background(), apiTimeout)
+	asking, stop := context.WithTimeout(ctx, apiTimeout)
 	defer stop()
-	about, err := l.engine.info(ctx)
+	about, err := l.engine.info(asking)
 	if err != nil {
 		return fault(fmt.Errorf("ask the engine: %w", err))
 	}
-	if err := l.engine.call(ctx, "GET", "/images/"+c.Image+"/json", nil, nil, nil); err != nil {
+	if err := l.engine.call(asking, "GET", "/images/"+c.Image+"/json", nil, nil, nil); err != nil {
 		if gone(err) {
 			err = fmt.Errorf("there is no image %s; pull it first: docker pull %s", c.Image, c.Image)
 		}
@@ -104,7 +104,14 @@ func New(c Config) (*ns.Executor, error) {
 	}
 	launch := &ns.Launch{Backend: backend, Start: l.start, Tier: sandbox.TierEngine}
 	launch.Held, launch.Why = held(about)
-	return ns.New(ns.Config{Launch: launch})
+	x, err := ns.NewWithin(ctx, ns.Config{Launch: launch})
+	if err == nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), x.Close())
+	}
+	if err != nil {
+		return fault(err)
+	}
+	return x, nil
 }
 
 // held says what the engine holds, as it says itself.
@@ -123,7 +130,7 @@ func held(i info) (map[sandbox.Promise]sandbox.Strength, map[sandbox.Promise]str
 }
 
 // start has the engine start a container, and waits for its first process to call.
-func (l *launcher) start(o ns.LaunchOrder) (ns.Launched, error) {
+func (l *launcher) start(ctx context.Context, o ns.LaunchOrder) (ns.Launched, error) {
 	if o.Spec.Rootfs != "" {
 		return ns.Launched{}, errors.New("the image is the root file system: rootfs cannot be set beside it")
 	}
@@ -140,19 +147,23 @@ func (l *launcher) start(o ns.LaunchOrder) (ns.Launched, error) {
 	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(filepath.Join(dir, socket), 0o666)); err != nil { // the container's user is another
 		return ns.Launched{}, err
 	}
-	ctx, stop := context.WithTimeout(context.Background(), apiTimeout)
+	asking, stop := context.WithTimeout(ctx, apiTimeout)
 	defer stop()
-	id, err := l.engine.run(ctx, l.container(o, dir))
+	id, err := l.engine.run(asking, l.container(o, dir))
 	if err != nil {
 		return ns.Launched{}, fmt.Errorf("start a container: %w", err)
 	}
-	conn, err := accept(listener)
+	conn, err := accept(ctx, listener)
 	if err != nil {
-		return ns.Launched{}, errors.Join(fmt.Errorf("the first process of the container did not call (does the engine see %s and %s?): %w", l.config.Program, dir, err), l.engine.remove(id))
+		return ns.Launched{}, errors.Join(fmt.Errorf("the first process of the container did not call (does the engine see %s and %s?): %w", l.config.Program, dir, err), l.engine.removeSoon(ctx, id))
 	}
 	removed := make(chan error, 1)
 	kill := sync.OnceFunc(func() {
-		go func() { removed <- l.engine.remove(id) }() // ends within apiTimeout; Wait waits for it
+		go func() { // ends within apiTimeout; Wait waits for it
+			ending, stop := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
+			defer stop()
+			removed <- l.engine.remove(ending, id)
+		}()
 	})
 	return ns.Launched{
 		Socket: conn,
@@ -165,13 +176,13 @@ func (l *launcher) start(o ns.LaunchOrder) (ns.Launched, error) {
 }
 
 // accept waits for the container to call.
-func accept(l *net.UnixListener) (*os.File, error) {
-	if err := l.SetDeadline(time.Now().Add(connectWithin)); err != nil {
-		return nil, err
-	}
+func accept(ctx context.Context, l *net.UnixListener) (*os.File, error) {
+	ctx, stop := context.WithTimeout(ctx, connectWithin)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })() // an error: it is closed
 	conn, err := l.AcceptUnix()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	defer conn.Close()
 	raw, err := conn.SyscallConn()

@@ -24,6 +24,9 @@ type engine struct {
 const (
 	apiPath    = "/v1.41"
 	apiTimeout = 2 * time.Minute
+
+	// soon is how long the removal of what did not become a sandbox may take.
+	soon = 10 * time.Second
 )
 
 func newEngine(socket string) *engine {
@@ -143,15 +146,20 @@ func (e *engine) run(ctx context.Context, c container) (id string, err error) {
 		return "", err
 	}
 	if err := e.call(ctx, http.MethodPost, "/containers/"+made.ID+"/start", nil, nil, nil); err != nil {
-		return "", errors.Join(err, e.remove(made.ID))
+		return "", errors.Join(err, e.removeSoon(ctx, made.ID))
 	}
 	return made.ID, nil
 }
 
-// remove kills a container, however far it got, and waits until it is gone. What is gone already is no error.
-func (e *engine) remove(id string) error {
-	ctx, stop := context.WithTimeout(context.Background(), apiTimeout)
+// removeSoon removes a container for who may not want to wait any more.
+func (e *engine) removeSoon(ctx context.Context, id string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), soon)
 	defer stop()
+	return e.remove(ctx, id)
+}
+
+// remove kills a container, however far it got, and waits until it is gone. What is gone already is no error.
+func (e *engine) remove(ctx context.Context, id string) error {
 	err := e.call(ctx, http.MethodDelete, "/containers/"+id, url.Values{"force": {"true"}, "v": {"true"}}, nil, nil)
 	var r *refused
 	if errors.As(err, &r) && r.status == http.StatusConflict { // it is being removed already

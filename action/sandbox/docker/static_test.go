@@ -40,7 +40,7 @@ func TestStatic(t *testing.T) {
 		t.Error(err)
 	}
 	began := time.Now()
-	_, err := New(Config{Image: "x", Socket: "/nonexistent", Program: program(t, elf.PT_INTERP)})
+	_, err := New(t.Context(), Config{Image: "x", Socket: "/nonexistent", Program: program(t, elf.PT_INTERP)})
 	if err == nil || !strings.Contains(err.Error(), "is not static: it needs /lib/ld.so, ") || time.Since(began) > connectWithin/2 {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}

@@ -57,14 +57,17 @@ var errClosed = errors.New("the sandbox executor is closed")
 
 // New makes an executor and finds out, by making a slot and running a program, what this host can hold. The error is a fault of the
 // configuration, of which a tier that this host lacks is one; what else it lacks is in Capabilities, and in the error of Open.
-func New(config Config) (*Executor, error) {
+func New(config Config) (*Executor, error) { return NewWithin(context.Background(), config) }
+
+// NewWithin is New for who does not wait for ever: when ctx is done, what it tries fails.
+func NewWithin(ctx context.Context, config Config) (*Executor, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", config.backend(), err)
 	}
 	config = config.withDefaults()
 	e := &Executor{config: config, starter: newStarter(), room: make(chan struct{}, roomFor(config.MaxOpen, openFilesLimit())), open: map[*box]bool{}}
 	e.life, e.end = context.WithCancel(context.Background())
-	e.probe()
+	e.probe(ctx)
 	if config.Tier != "" && e.broken != nil {
 		return nil, errors.Join(e.broken, e.Close())
 	}
@@ -284,7 +287,7 @@ func (e *Executor) prepare(ctx context.Context, s *slot, spec sandbox.Spec, t *t
 			return fmt.Errorf("make a control group: %w", err)
 		}
 	}
-	if err := s.startInit(e.starter, e.config.Launch, e.program, id, spec); err != nil {
+	if err := s.startInit(ctx, e.starter, e.config.Launch, e.program, id, spec); err != nil {
 		return err
 	}
 	req := &request{Op: opSetup, Setup: setupOf(spec, t, e.ids != nil && e.config.Launch == nil)}

@@ -1,6 +1,7 @@
 package ns
 
 import (
+	"context"
 	"os"
 
 	"tranche/action/sandbox"
@@ -14,8 +15,8 @@ type Launch struct {
 	// Command is the whole command line that builds a sandbox and starts the program of the order in it, and files that go with it: the
 	// first of them gets the number of the order's FirstFile.
 	Command func(LaunchOrder) (args []string, files []*os.File, err error)
-	// Start has somebody else build the sandbox (a container engine) and start our own program there, with InitArgs.
-	Start func(LaunchOrder) (Launched, error)
+	// Start has somebody else build the sandbox (a container engine) and start our own program there, with InitArgs. It gives up when ctx is done.
+	Start func(context.Context, LaunchOrder) (Launched, error)
 	// Held are the promises that who builds the sandbox holds in the place of our tiers, in which case Tier is their name; nil = ours are used.
 	Held map[sandbox.Promise]sandbox.Strength
 	Why  map[sandbox.Promise]string
@@ -34,7 +35,7 @@ type LaunchOrder struct {
 type Launched struct {
 	Socket *os.File // connected to it: one of sequenced packets
 	Kill   func() error
-	Wait   func() error // until the sandbox and all in it are gone
+	Wait   func() error // until the sandbox and all in it are gone; an error says that they may not be
 }
 
 // InitArgs are the arguments with which our own program, started as the first process of a sandbox, connects to a socket and becomes its init.

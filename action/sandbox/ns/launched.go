@@ -3,6 +3,7 @@
 package ns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -72,8 +73,8 @@ func (e engaged) Kill() error                     { return e.Launched.Kill() }
 func (e engaged) Wait() (*os.ProcessState, error) { return nil, e.Launched.Wait() }
 
 // engage has somebody else start the init.
-func (s *slot) engage(l *Launch, spec sandbox.Spec) error {
-	started, err := l.Start(LaunchOrder{Spec: spec, Number: s.number})
+func (s *slot) engage(ctx context.Context, l *Launch, spec sandbox.Spec) error {
+	started, err := l.Start(ctx, LaunchOrder{Spec: spec, Number: s.number})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // probe finds out what holds on this host: it tries the tiers from the strongest on, each by running `true` in a slot, until one works or has no answer in time. That the slot
 // could be made as it was asked for is what is known then; what its limits do to a program that runs into them is for the tests.
-func (e *Executor) probe() {
+func (e *Executor) probe(ctx context.Context) {
 	e.can = sandbox.Capabilities{Backend: e.config.backend(), Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
 	if l := e.config.Launch; os.Geteuid() == 0 && (l == nil || l.Start == nil) {
 		ids, err := identities(e.config)
@@ -32,7 +32,7 @@ func (e *Executor) probe() {
 	for _, t := range e.tiers() {
 		made, err := t.make()
 		if err == nil {
-			err = e.try(made)
+			err = e.try(ctx, made)
 		}
 		if err == nil {
 			e.tier = made
@@ -77,9 +77,9 @@ func (e *Executor) tiers() []candidate {
 }
 
 // try runs a program in a slot of a tier. The slot is kept: the first Open may want it.
-func (e *Executor) try(t *tier) error {
+func (e *Executor) try(ctx context.Context, t *tier) error {
 	const patience = 2 * time.Minute // as long as a program that waits for a processor may take
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	spec := sandbox.Spec{Limits: sandbox.DefaultLimits()}
 	s, err := e.build(ctx, spec, t)

@@ -36,6 +36,7 @@ type slot struct {
 	raw     syscall.RawConn
 	dead    chan struct{} // closed when the init is gone and waited for
 	stuck   chan struct{} // closed when it was killed and did not go
+	ended   error         // why it may not be gone all the same; set before dead is closed
 	killed  sync.Once
 
 	mu      sync.Mutex // guards what follows
@@ -168,9 +169,9 @@ func initEnv() []string {
 }
 
 // startInit starts the process and returns our end of its socket.
-func (s *slot) startInit(st *starter, l *Launch, program string, id identity, spec sandbox.Spec) error {
+func (s *slot) startInit(ctx context.Context, st *starter, l *Launch, program string, id identity, spec sandbox.Spec) error {
 	if l != nil && l.Start != nil {
-		return s.engage(l, spec)
+		return s.engage(ctx, l, spec)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -252,7 +253,7 @@ func (s *slot) listen() {
 		s.pass(r)
 	}
 	_ = s.process.Kill() // it is gone, or does not do what it should
-	_, _ = s.process.Wait()
+	_, s.ended = s.process.Wait()
 }
 
 // pass hands a reply to who waits for it. What nobody waits for any more is dropped.
@@ -424,6 +425,7 @@ func (s *slot) destroy() error {
 		s.kill()
 		select {
 		case <-s.dead:
+			err = s.ended
 		case <-s.stuck:
 			err = s.lost(errStuck)
 		}

@@ -3,7 +3,9 @@
 package sandboxtest
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -36,7 +38,7 @@ func TestDocker(t *testing.T) {
 	e, init := startEngine(t, program), staticInit(t)
 	t.Run("suite", func(t *testing.T) {
 		RunBrief(t, func() (sandbox.Executor, error) {
-			return docker.New(docker.Config{Socket: e.socket, Image: "known", Program: init})
+			return docker.New(context.Background(), docker.Config{Socket: e.socket, Image: "known", Program: init})
 		}, Except{
 			"many small files": "the engine of this test cannot bound how many there are",
 		})
@@ -52,7 +54,7 @@ func TestDocker(t *testing.T) {
 			"no engine":         {docker.Config{Socket: "/nonexistent/docker.sock", Image: "known", Program: init}, "/nonexistent/docker.sock"},
 			"a container fails": {docker.Config{Socket: e.socket, Image: "known", Runtime: "none", Program: init}, "unknown or invalid runtime"},
 		} {
-			x, err := docker.New(c.config)
+			x, err := docker.New(t.Context(), c.config)
 			if err == nil {
 				_, err = x.Open(t.Context(), sandbox.Spec{})
 				if err := x.Close(); err != nil {
@@ -74,7 +76,7 @@ func TestDockerReal(t *testing.T) {
 	}
 	init := staticInit(t)
 	Run(t, func() (sandbox.Executor, error) {
-		return docker.New(docker.Config{Image: image, Runtime: os.Getenv("TRANCHE_DOCKER_RUNTIME"), Program: init})
+		return docker.New(context.Background(), docker.Config{Image: image, Runtime: os.Getenv("TRANCHE_DOCKER_RUNTIME"), Program: init})
 	}, Except{"files: devices": "an engine gives a few more: console, terminals of its own", "files: folders it can write to": "likewise /dev/mqueue"})
 }
 
@@ -130,6 +132,9 @@ func startEngine(t *testing.T, program string) *fakeEngine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if err := os.Chmod(folder, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	e := &fakeEngine{socket: filepath.Join(folder, "docker.sock"), bwrap: program, containers: map[string]*fakeContainer{}}
 	listener, err := net.Listen("unix", e.socket)
 	if err != nil {
@@ -238,7 +243,11 @@ func (e *fakeEngine) start(c *fakeContainer, id string) error {
 	cmd := &exec.Cmd{Path: e.bwrap, Env: []string{}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	for _, b := range c.HostConfig.Binds {
 		parts := strings.Split(b, ":")
-		f, err := os.Open(parts[0])
+		source, err := e.reachable(parts[0])
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(source)
 		if err != nil {
 			return err
 		}
@@ -263,6 +272,26 @@ func (e *fakeEngine) start(c *fakeContainer, id string) error {
 		close(c.ended)
 	}()
 	return nil
+}
+
+// reachable is a file or folder under a name of the engine's own: a daemon mounts what others may not pass to, bubblewrap does not.
+func (e *fakeEngine) reachable(path string) (string, error) {
+	place, err := os.MkdirTemp(filepath.Dir(e.socket), "bound")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(place, 0o711); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, syscall.ENOTDIR) {
+		place = filepath.Join(place, "file")
+		return place, copyFile(place, path)
+	}
+	for _, entry := range entries {
+		err = errors.Join(err, os.Link(filepath.Join(path, entry.Name()), filepath.Join(place, entry.Name())))
+	}
+	return place, err
 }
 
 func option(list, name string) string {
