@@ -50,6 +50,7 @@ const (
 
 	defaultSocket = "/var/run/docker.sock"
 	ownerLabel    = "tranche.owner"
+	nativeRuntime = "runc"
 
 	// inside a container
 	ownFolder = "/.tranche"
@@ -67,6 +68,7 @@ type launcher struct {
 	config Config
 	engine *engine
 	mapped bool // the engine maps users to others: there are few of them
+	native bool // its processes are here who they are told to be
 }
 
 // New makes the back end and tries it by running a program in a container, until ctx is done. Config.Program says what the program that calls it must be.
@@ -102,6 +104,7 @@ func New(ctx context.Context, c Config) (*ns.Executor, error) {
 	for _, option := range about.SecurityOptions {
 		l.mapped = l.mapped || strings.HasPrefix(option, "name=userns") || strings.HasPrefix(option, "name=rootless")
 	}
+	l.native = !l.mapped && cmp.Or(c.Runtime, about.DefaultRuntime, nativeRuntime) == nativeRuntime // gVisor's and others have one process that opens sockets for all
 	launch := &ns.Launch{Backend: backend, Start: l.start, Tier: sandbox.TierEngine}
 	launch.Held, launch.Why = held(about)
 	x, err := ns.NewWithin(ctx, ns.Config{Launch: launch})
@@ -138,22 +141,26 @@ func (l *launcher) start(ctx context.Context, o ns.LaunchOrder) (ns.Launched, er
 	if err != nil {
 		return ns.Launched{}, err
 	}
-	defer os.RemoveAll(dir) // once it has called, nobody needs the socket; whoever connects later finds none
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, socket), Net: "unixpacket"})
+	defer os.RemoveAll(dir)          // once it has called, nobody needs the socket; whoever connects later finds none
+	shown := filepath.Join(dir, "s") // the folder above it is closed: nobody of this machine passes through it, and the container sees this one
+	if err := os.Mkdir(shown, 0o711); err != nil {
+		return ns.Launched{}, err
+	}
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(shown, socket), Net: "unixpacket"})
 	if err != nil {
 		return ns.Launched{}, err
 	}
 	defer listener.Close()
-	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(filepath.Join(dir, socket), 0o666)); err != nil { // the container's user is another
+	if err := errors.Join(os.Chmod(shown, 0o711), os.Chmod(filepath.Join(shown, socket), 0o666)); err != nil { // the container's user is another
 		return ns.Launched{}, err
 	}
 	asking, stop := context.WithTimeout(ctx, apiTimeout)
 	defer stop()
-	id, err := l.engine.run(asking, l.container(o, dir))
+	id, err := l.engine.run(asking, l.container(o, shown))
 	if err != nil {
 		return ns.Launched{}, fmt.Errorf("start a container: %w", err)
 	}
-	conn, err := accept(ctx, listener)
+	conn, err := l.accept(ctx, listener, l.user(o.Number))
 	if err != nil {
 		return ns.Launched{}, errors.Join(fmt.Errorf("the first process of the container did not call (does the engine see %s and %s?): %w", l.config.Program, dir, err), l.engine.removeSoon(ctx, id))
 	}
@@ -175,26 +182,48 @@ func (l *launcher) start(ctx context.Context, o ns.LaunchOrder) (ns.Launched, er
 	}, nil
 }
 
-// accept waits for the container to call.
-func accept(ctx context.Context, l *net.UnixListener) (*os.File, error) {
+// accept waits for the container to call. Whoever else does is sent away, where it is known whom the engine's processes are here.
+func (l *launcher) accept(ctx context.Context, listener *net.UnixListener, user int) (*os.File, error) {
 	ctx, stop := context.WithTimeout(ctx, connectWithin)
 	defer stop()
-	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })() // an error: it is closed
-	conn, err := l.AcceptUnix()
-	if err != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
+	defer context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Unix(1, 0)) })() // an error: it is closed
+	var others error
+	for {
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			return nil, errors.Join(context.Cause(ctx), err, others)
+		}
+		f, caller, err := taken(conn)
+		if err != nil {
+			return nil, err
+		}
+		if l.native && caller != user {
+			others = errors.Join(fmt.Errorf("a process of user %d called, expected one of user %d", caller, user), f.Close())
+			continue
+		}
+		return f, nil
 	}
+}
+
+// taken is a connection as a file, and whose process is at its other end.
+func taken(conn *net.UnixConn) (f *os.File, caller int, err error) {
 	defer conn.Close()
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return nil, err
+		return nil, -1, err
 	}
 	fd, failed := -1, error(nil)
-	err = raw.Control(func(n uintptr) { fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
+	err = raw.Control(func(n uintptr) {
+		var who *unix.Ucred
+		if who, failed = unix.GetsockoptUcred(int(n), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
+			caller = int(who.Uid)
+			fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
+		}
+	})
 	if err := errors.Join(err, failed); err != nil {
-		return nil, err
+		return nil, -1, err
 	}
-	return os.NewFile(uintptr(fd), "sandbox"), nil // like its twin it does not block
+	return os.NewFile(uintptr(fd), "sandbox"), caller, nil // like its twin it does not block
 }
 
 // container is what one sandbox is.

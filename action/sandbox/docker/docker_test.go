@@ -5,6 +5,7 @@ package docker
 import (
 	"context"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,5 +95,49 @@ func TestGivingUp(t *testing.T) {
 	}
 	if len(names) < 2 {
 		t.Errorf("removed were %q, want what was started and what did not call", names)
+	}
+}
+
+// Who is not the container is not taken for it: nobody of this machine can reach the socket, and who does must be the container's user.
+func TestAnotherCaller(t *testing.T) {
+	for _, native := range []bool{false, true} {
+		var folder string
+		socket := engineOf(t, map[string]http.HandlerFunc{
+			"POST /containers/create": func(w http.ResponseWriter, r *http.Request) {
+				var c container
+				if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+					t.Error(err)
+				}
+				i := slices.IndexFunc(c.HostConfig.Binds, func(b string) bool { return strings.HasSuffix(b, ownFolder+"/s:ro") })
+				folder, _, _ = strings.Cut(c.HostConfig.Binds[max(i, 0)], ":")
+				w.WriteHeader(201)
+				_, _ = w.Write([]byte(`{"Id":"made"}`))
+			},
+			"POST /containers/{id}/start": func(w http.ResponseWriter, _ *http.Request) {
+				if st, err := os.Stat(filepath.Dir(folder)); err != nil || st.Mode().Perm() != 0o700 {
+					t.Errorf("the folder around the socket: %v, %v", st, err)
+				}
+				conn, err := net.Dial("unixpacket", filepath.Join(folder, "socket"))
+				if err != nil {
+					t.Error(err)
+				} else {
+					t.Cleanup(func() { _ = conn.Close() })
+				}
+				w.WriteHeader(204)
+			},
+			"DELETE /containers/{id}": says(204, ""),
+		})
+		ctx, stop := context.WithTimeout(t.Context(), 5*briefly)
+		defer stop()
+		l := &launcher{config: Config{Image: "x", Dir: t.TempDir()}, engine: newEngine(socket), native: native}
+		started, err := l.start(ctx, ns.LaunchOrder{Spec: sandbox.Spec{Limits: sandbox.DefaultLimits()}})
+		if native && (err == nil || !strings.Contains(err.Error(), "expected one of user")) || !native && err != nil {
+			t.Errorf("native %v: %v", native, err)
+		}
+		if err == nil {
+			if err := errors.Join(started.Kill(), started.Wait(), started.Socket.Close()); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

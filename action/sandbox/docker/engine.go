@@ -101,6 +101,7 @@ type info struct {
 	SwapLimit       bool
 	PidsLimit       bool
 	SecurityOptions []string
+	DefaultRuntime  string
 }
 
 func (e *engine) info(ctx context.Context) (i info, err error) {
