@@ -63,6 +63,8 @@ func stops() []uint32 {
 const (
 	newNamespace = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
+	socketKind = 0xf // the bits of a socket's type that are not flags
+
 	offNumber, offArch, offArgs = 0, 4, 16 // of struct seccomp_data
 	x32Bit                      = 0x40000000
 )
@@ -115,7 +117,7 @@ func systemV() []uint32 { return []uint32{unix.SYS_SHMGET, unix.SYS_SEMGET, unix
 type Refusals struct {
 	SystemV     bool // System V objects: memory that outlives its processes and that no limit of a process counts
 	MemoryFiles bool // memfd_create, where no control group counts what is written into the file
-	Sockets     bool // all but pairs of the program's own, where no network namespace stands between it and the host
+	Sockets     bool // all but pairs of the program's own that stay connected to each other, where no namespace stands between it and the host
 	Others      bool // limits and priorities of whoever is named by a number, where no process namespace does
 }
 
@@ -137,6 +139,12 @@ func Filter(r Refusals) []unix.SockFilter {
 	a.args(unix.SYS_CLONE, 0, func() { a.when(unix.BPF_JSET, newNamespace, func() { a.fail(unix.EPERM) }) })
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
 		a.args(nr, 0, func() {
+			if r.Sockets { // a pair of datagrams can be connected anew, to any socket of the host that has a path
+				a.load(offArgs + 8*1)
+				a.op(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, socketKind, 0, 0)
+				a.only(unix.EACCES, unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
+				a.load(offArgs)
+			}
 			a.only(unix.EAFNOSUPPORT, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6)
 			a.load(offArgs + 8*2) // other protocols would make the kernel load modules that hardly anybody looks at
 			a.only(unix.EPROTONOSUPPORT, 0, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6)

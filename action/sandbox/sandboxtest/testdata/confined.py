@@ -52,6 +52,9 @@ attempt("memory file", lambda: os.close(os.memfd_create("x")))
 attempt("shared memory", lambda: call("shmget", 0x5c, MiB, 0o1666) * 0)
 for family in [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16, 40]:
     attempt(f"socket of family {int(family)}", lambda: socket.socket(family, socket.SOCK_STREAM).close())
+for kind in [socket.SOCK_DGRAM, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.SOCK_RAW, socket.SOCK_RDM]:
+    # a pair of datagrams can be connected anew
+    attempt(f"pair of type {int(kind)}", lambda: [s.close() for s in socket.socketpair(socket.AF_UNIX, kind)] and None)
 for number in [0, 1, 1000, 65534]:
     if os.getuid() != number:
         attempt(f"become user {number}", lambda: os.setresuid(number, number, number))
@@ -75,9 +78,10 @@ def own():
     shutil.copy("/usr/bin/env", work + "/env")
     assert b"HOME=" in subprocess.run([work + "/env"], stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["/bin/sh", "-c", "echo x > /dev/null"], check=True)
-    a, b = socket.socketpair()
-    a.send(b"x")
-    assert b.recv(1) == b"x"
+    for kind in [socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC]:
+        a, b = socket.socketpair(socket.AF_UNIX, kind)
+        a.send(b"x")
+        assert b.recv(1) == b"x"
 
 attempt("own folders", own)
 status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
