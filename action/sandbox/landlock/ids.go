@@ -34,7 +34,7 @@ func newIDs(first, count uint32) (*ids, error) {
 			return nil, err
 		}
 		if name != "" {
-			return nil, fmt.Errorf("%s of %s has an id between %d and %d, which are for sandboxes: set FirstID and IDCount", name, path, first, first+count-1)
+			return nil, fmt.Errorf("%s of %s has an id between %d and %d, which are for sandboxes: give it another, or run as an ordinary user", name, path, first, first+count-1)
 		}
 	}
 	const aProcess = 4096

@@ -94,7 +94,7 @@ func identities(c Config) (idRange, error) {
 		name := r.taken(bufio.NewScanner(f))
 		f.Close()
 		if name != "" && name != "nobody" && name != "nogroup" {
-			return idRange{}, fmt.Errorf("%s of %s has an id between %d and %d, which are for sandboxes: set FirstID and IDCount", name, path, r.first, uint64(r.first)+uint64(r.count)-1)
+			return idRange{}, fmt.Errorf("%s of %s has an id between %d and %d, which are for sandboxes: give it another, or run as an ordinary user", name, path, r.first, uint64(r.first)+uint64(r.count)-1)
 		}
 	}
 	return r, nil
