@@ -65,16 +65,3 @@ func (h Headers) Put(r *http.Request) {
 		r.Header[name] = values
 	}
 }
-
-// SameHost is an http.Client's CheckRedirect that follows no redirect to another host: secrets, and what a model wrote, go where the user
-// said and nowhere else.
-func SameHost(next *http.Request, before []*http.Request) error {
-	first := before[0].URL
-	switch {
-	case next.URL.Host != first.Host || next.URL.Scheme != first.Scheme && next.URL.Scheme != "https":
-		return fmt.Errorf("it sends on to another host, %s", next.URL.Host)
-	case len(before) >= 5:
-		return errors.New("it sends on and on")
-	}
-	return nil
-}

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tranche/internal/redirect"
 )
 
 // HTTPConfig is a web service that models may call.
@@ -74,7 +76,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	errs[2] = t.check()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
-	t.client = &http.Client{Transport: transport, CheckRedirect: SameHost}
+	t.client = &http.Client{Transport: transport, CheckRedirect: redirect.SameHost}
 	return t, errors.Join(errs[:]...)
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"tranche/action"
 	"tranche/internal/offspring"
+	"tranche/internal/redirect"
 )
 
 // Config is one MCP server.
@@ -298,7 +299,7 @@ const stopWait = 200 * time.Millisecond
 
 func (s *Server) transport(c *connection) mcp.Transport {
 	if s.cfg.URL != "" {
-		client := &http.Client{Transport: secretly{s.headers, s.web}, CheckRedirect: action.SameHost}
+		client := &http.Client{Transport: secretly{s.headers, s.web}, CheckRedirect: redirect.SameHost}
 		return &mcp.StreamableClientTransport{Endpoint: s.cfg.URL, HTTPClient: client, MaxRetries: -1, DisableStandaloneSSE: true}
 	}
 	c.cmd = exec.Command(s.cfg.Run[0], s.cfg.Run[1:]...)

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"tranche/internal/redirect"
 )
 
 // The dialects.
@@ -28,7 +30,8 @@ type Config struct {
 	Patience time.Duration
 	// MaxWall is the wall time of a program whose command names none: nothing over there may go on for ever. 0 = 10 min.
 	MaxWall time.Duration
-	// Client sends the requests. nil = one of its own, without a time limit: every request has one.
+	// Client sends the requests. nil = one of its own, without a time limit: every request has one. Without a CheckRedirect of its own it
+	// follows no answer to another host: the key, programs and files go where the URL says and nowhere else.
 	Client *http.Client
 }
 
@@ -49,8 +52,13 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	c.Patience, c.MaxWall = cmp.Or(c.Patience, time.Minute), cmp.Or(c.MaxWall, 10*time.Minute)
-	if c.Client == nil {
-		c.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	client := http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	if c.Client != nil {
+		client = *c.Client
 	}
+	if client.CheckRedirect == nil {
+		client.CheckRedirect = redirect.SameHost
+	}
+	c.Client = &client
 	return c
 }
