@@ -279,20 +279,48 @@ def unmake(r):
     return {}
 
 
+class Full(Exception):
+    """More than can be kept."""
+
+
+def keep(r, answer):
+    """Keeps the work folder. Where a program left too much in it, its end is a limit's and not a failure of ours."""
+    try:
+        pack(r["work"], "tranche-tree.tar", r["most"])
+    except Full as e:
+        if not os.path.exists("tranche-tree.tar"):
+            tarfile.open("tranche-tree.tar", "w").close()
+        if r["op"] == "run":
+            answer["stopped"] = answer.get("stopped") or "file_limit"
+        else:
+            answer = {"fault": "full", "why": str(e)}
+    return answer
+
+
 def pack(work, path, most):
-    """The work folder as a tar file, for a far side that keeps nothing."""
+    """The work folder as a tar file, for a far side that keeps nothing. What was kept before stays where that is too much."""
     size = 0
-    with tarfile.open(path, "w") as tar:
-        for at, folders, files in sorted(os.walk(work)):
+    os.chmod(work, 0o700)
+    with tarfile.open(path + ".new", "w") as tar:
+        for at, folders, files in os.walk(work):
+            folders.sort()
             for name in sorted(folders + files):
                 full = os.path.join(at, name)
                 mode = os.lstat(full)
                 if not (stat.S_ISREG(mode.st_mode) or stat.S_ISDIR(mode.st_mode) or stat.S_ISLNK(mode.st_mode)):
                     continue
-                size += mode.st_size
+                size += 512 + mode.st_size  # with its heading
                 if size > most:
-                    raise RuntimeError("the work folder holds more than %d bytes, which cannot be kept" % most)
-                tar.add(full, os.path.relpath(full, work), recursive=False)
+                    raise Full("the work folder holds more than %d bytes, which cannot be kept" % most)
+                info = tar.gettarinfo(full, os.path.relpath(full, work))
+                if not stat.S_ISLNK(mode.st_mode) and not os.access(full, os.R_OK | (os.X_OK if info.isdir() else 0)):
+                    os.chmod(full, 0o700)  # closed to its owner
+                if info.isreg():
+                    with open(full, "rb") as f:
+                        tar.addfile(info, f)
+                else:
+                    tar.addfile(info)
+    os.replace(path + ".new", path)
 
 
 def unpack(work, path):
@@ -316,7 +344,7 @@ def main():
         else:
             answer = guarded(lambda: {"put": put, "get": get, "unmake": unmake}[r["op"]](r))
         if kept:
-            pack(r["work"], "tranche-tree.tar", r["most"])
+            answer = keep(r, answer)
     except Exception as e:
         answer = {"error": "%s: %s" % (type(e).__name__, e)}
     answer = json.dumps(answer)

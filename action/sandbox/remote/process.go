@@ -161,7 +161,7 @@ func (p *process) status(ws syscall.WaitStatus, stopped sandbox.Status) sandbox.
 		return sandbox.StatusCPULimit
 	case stopped == sandbox.StatusWallLimit, stopped == sandbox.StatusOutputLimit:
 		return stopped
-	case ws.Signal() == syscall.SIGXFSZ:
+	case ws.Signal() == syscall.SIGXFSZ, stopped == sandbox.StatusFileLimit: // or more in its folder than can be kept
 		return sandbox.StatusFileLimit
 	case ws.Signal() == syscall.SIGSYS:
 		return sandbox.StatusDenied

@@ -481,3 +481,41 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	}
 	return true
 }
+
+// A program cannot choose to have no verdict: one that leaves more than can be kept has broken a limit, and the next one finds what was before.
+func TestHTTPFullFolder(t *testing.T) {
+	server := httptest.NewServer(fakeFusion())
+	defer server.Close()
+	x, err := remote.New(remote.Config{URL: server.URL, Dialect: remote.SandboxFusion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := x.Open(context.Background(), sandbox.Spec{Limits: sandbox.Limits{Disk: 1 << 20, FileSize: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := func(script string) sandbox.Result {
+		return run(t, box, sandbox.Cmd{Args: []string{"/bin/sh", "-c", script}})
+	}
+	full := "for i in 1 2 3; do head -c 500000 /dev/zero > $i; done; echo said"
+	if r := sh(full + "; exit 1"); r.Status != sandbox.StatusFileLimit || text(r.Stdout) != "said\n" {
+		t.Errorf("at first: %s", summary(r))
+	}
+	put(t, box, sandbox.File{Path: "kept", Data: []byte("kept")})
+	if r := sh("rm kept; " + full); r.Status != sandbox.StatusFileLimit {
+		t.Error(summary(r))
+	}
+	if r := sh("mkdir d; echo closed > d/f; chmod 0 d/f; ls; cat kept"); r.Status != sandbox.StatusOK || text(r.Stdout) != "d\nkept\nkept" {
+		t.Errorf("afterwards: %s", summary(r))
+	}
+	var none *sandbox.FullError
+	for i := range 2 {
+		err = box.Put(context.Background(), sandbox.File{Path: strconv.Itoa(i), Data: make([]byte, 600_000)})
+	}
+	if !errors.As(err, &none) {
+		t.Errorf("a file too much: %v", err)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
