@@ -162,16 +162,35 @@ func (x *Executor) refuse(spec sandbox.Spec) error {
 	return x.Capabilities().Hold(spec.Require)
 }
 
-// Close ends what is open.
+// closedAtOnce is how many sandboxes are let go of at the same time.
+const closedAtOnce = 64
+
+// Close ends what is open. A far side that is silent takes its patience once.
 func (x *Executor) Close() error {
 	x.mu.Lock()
 	x.closed = true
 	open := maps.Clone(x.open)
 	x.mu.Unlock()
-	var errs []error
+	ctx, stop := context.WithTimeout(context.Background(), x.config.Patience)
+	defer stop()
+	var (
+		mu   sync.Mutex
+		errs []error // guarded by mu
+		all  sync.WaitGroup
+	)
+	room := make(chan struct{}, closedAtOnce)
 	for b := range open {
-		errs = append(errs, b.Close())
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			if err := b.close(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
 	}
+	all.Wait()
 	x.config.Client.CloseIdleConnections()
 	return errors.Join(errs...)
 }
@@ -341,6 +360,12 @@ func (b *box) end() {
 }
 
 func (b *box) Close() error {
+	ctx, stop := context.WithTimeout(context.Background(), b.x.config.Patience)
+	defer stop()
+	return b.close(ctx)
+}
+
+func (b *box) close(ctx context.Context) error {
 	b.mu.Lock()
 	closed := b.closed
 	b.closed = true
@@ -352,8 +377,6 @@ func (b *box) Close() error {
 	b.x.mu.Lock()
 	delete(b.x.open, b)
 	b.x.mu.Unlock()
-	ctx, stop := context.WithTimeout(context.Background(), b.x.config.Patience)
-	defer stop()
 	b.turn.Lock()
 	defer b.turn.Unlock()
 	if err := b.x.far.unmake(ctx, &b.folder); err != nil {

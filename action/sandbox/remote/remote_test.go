@@ -4,10 +4,12 @@ package remote
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"tranche/action/sandbox"
 )
@@ -37,5 +39,33 @@ func TestNoKeyForAnotherHost(t *testing.T) {
 			server.Close()
 			other.Close()
 		}
+	}
+}
+
+// Close of many sandboxes on a far side that has fallen silent takes its patience once, not once for each.
+func TestCloseOnASilentFarSide(t *testing.T) {
+	var silent atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server sees that nobody waits any more
+		if silent.Load() {
+			<-r.Context().Done()
+		}
+		_, _ = w.Write([]byte(`{"stdout":"/nonexistent","exit_code":0}`))
+	}))
+	defer server.Close()
+	const patience, many = 2 * time.Second, 2 * closedAtOnce
+	x, err := New(Config{URL: server.URL, Dialect: SWEReX, Patience: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range many {
+		if _, err := x.Open(context.Background(), sandbox.Spec{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent.Store(true)
+	began := time.Now()
+	if err := x.Close(); err == nil || time.Since(began) > many/4*patience {
+		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }
