@@ -49,6 +49,7 @@ const (
 	backend = "docker"
 
 	defaultSocket = "/var/run/docker.sock"
+	folderPrefix  = "tranche-docker-"
 	ownerLabel    = "tranche.owner"
 	nativeRuntime = "runc"
 
@@ -68,6 +69,7 @@ type launcher struct {
 	config Config
 	engine *engine
 	mapped bool // the engine maps users to others: there are few of them
+	owner  owner
 	native bool // its processes are here who they are told to be
 }
 
@@ -100,6 +102,13 @@ func New(ctx context.Context, c Config) (*ns.Executor, error) {
 			err = fmt.Errorf("there is no image %s; pull it first: docker pull %s", c.Image, c.Image)
 		}
 		return fault(err)
+	}
+	if l.owner, err = ownOwner(); err != nil {
+		return fault(err)
+	}
+	sweepFolders(c.Dir, time.Now())
+	if err := l.sweep(asking); err != nil {
+		return fault(fmt.Errorf("ask the engine what was left: %w", err))
 	}
 	for _, option := range about.SecurityOptions {
 		l.mapped = l.mapped || strings.HasPrefix(option, "name=userns") || strings.HasPrefix(option, "name=rootless")
@@ -137,7 +146,7 @@ func (l *launcher) start(ctx context.Context, o ns.LaunchOrder) (ns.Launched, er
 	if o.Spec.Rootfs != "" {
 		return ns.Launched{}, errors.New("the image is the root file system: rootfs cannot be set beside it")
 	}
-	dir, err := os.MkdirTemp(l.config.Dir, "tranche-docker-")
+	dir, err := os.MkdirTemp(l.config.Dir, folderPrefix)
 	if err != nil {
 		return ns.Launched{}, err
 	}
@@ -237,7 +246,7 @@ func (l *launcher) container(o ns.LaunchOrder, dir string) container {
 	}
 	c := container{
 		Image: l.config.Image, Entrypoint: []string{ownFolder + "/tranche"}, Cmd: ns.InitArgs(ownFolder + "/s/" + socket), User: id + ":" + id, WorkingDir: "/", Hostname: sandbox.HostName,
-		NetworkDisabled: !o.Spec.Net, Labels: map[string]string{ownerLabel: strconv.Itoa(os.Getpid())},
+		NetworkDisabled: !o.Spec.Net, Labels: map[string]string{ownerLabel: l.owner.String()},
 		HostConfig: hostConfig{
 			Binds: []string{l.config.Program + ":" + ownFolder + "/tranche:ro", dir + ":" + ownFolder + "/s:ro"}, Tmpfs: map[string]string{},
 			NetworkMode: network, IpcMode: "private", CgroupnsMode: "private", ReadonlyRootfs: true, AutoRemove: true,

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +140,112 @@ func TestAnotherCaller(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// What a process left that was killed is removed by the next, and nobody else's.
+func TestSweep(t *testing.T) {
+	me, err := ownOwner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(change func(*owner)) string { o := me; change(&o); return o.String() }
+	now, long := time.Now().Unix(), time.Now().Add(-2*longestStart).Unix()
+	cases := []struct {
+		name, label, state string
+		created            int64
+		gone               bool
+	}{
+		{"own", me.String(), "running", long, false},
+		{"of a process that is gone", with(func(o *owner) { o.pid = 1 << 30 }), "created", now, true},
+		{"of one that is gone, running", with(func(o *owner) { o.pid = 1 << 30 }), "running", now, true},
+		{"of one whose id is another's now", with(func(o *owner) { o.started += "0" }), "created", now, true},
+		{"of another space of ids", with(func(o *owner) { o.space++; o.pid = 1 << 30 }), "running", long, false},
+		{"of another space, just created", with(func(o *owner) { o.space++; o.pid = 1 << 30 }), "created", now, false},
+		{"of another space, created long ago", with(func(o *owner) { o.space++ }), "created", long, true},
+		{"of before a restart", with(func(o *owner) { o.boot = "x" }), "created", long, true},
+		{"a label of somebody else", "7", "running", long, false},
+	}
+	var all []left
+	var want []string
+	for i, c := range cases {
+		all = append(all, left{ID: strconv.Itoa(i), Labels: map[string]string{ownerLabel: c.label}, State: c.state, Created: c.created})
+		if c.gone {
+			want = append(want, c.name)
+		}
+	}
+	var removed []string
+	l := &launcher{owner: me, engine: newEngine(engineOf(t, map[string]http.HandlerFunc{
+		"GET /containers/json": func(w http.ResponseWriter, r *http.Request) {
+			if q := r.URL.Query(); q.Get("all") != "true" || q.Get("filters") != `{"label":["tranche.owner"]}` {
+				t.Errorf("asked for %v", q)
+			}
+			_ = json.NewEncoder(w).Encode(all)
+		},
+		"DELETE /containers/{id}": func(w http.ResponseWriter, r *http.Request) {
+			i, _ := strconv.Atoi(r.PathValue("id"))
+			removed = append(removed, cases[i].name)
+			w.WriteHeader(500) // also then the others go
+		},
+	}))}
+	if err := l.sweep(t.Context()); err != nil || !slices.Equal(removed, want) {
+		t.Errorf("%v; removed are %q, want %q", err, removed, want)
+	}
+}
+
+// A container that the engine does not remove is not silently taken for gone.
+func TestRemovalFails(t *testing.T) {
+	l := &launcher{config: Config{Dir: t.TempDir()}}
+	l.engine = newEngine(engineOf(t, map[string]http.HandlerFunc{
+		"POST /containers/create": func(w http.ResponseWriter, r *http.Request) {
+			var c container
+			_ = json.NewDecoder(r.Body).Decode(&c)
+			for _, b := range c.HostConfig.Binds {
+				if folder, ok := strings.CutSuffix(b, ":"+ownFolder+"/s:ro"); ok {
+					conn, err := net.Dial("unixpacket", filepath.Join(folder, socket))
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					t.Cleanup(func() { _ = conn.Close() })
+				}
+			}
+			w.WriteHeader(201)
+			_, _ = w.Write([]byte(`{"Id":"made"}`))
+		},
+		"POST /containers/{id}/start": says(204, ""), "DELETE /containers/{id}": says(500, `{"message":"busy"}`),
+	}))
+	started, err := l.start(t.Context(), ns.LaunchOrder{Spec: sandbox.Spec{Limits: sandbox.DefaultLimits()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(started.Kill(), started.Socket.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := started.Wait(); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Error(err)
+	}
+}
+
+func TestSweepFolders(t *testing.T) {
+	dir, old := t.TempDir(), time.Now().Add(-2*longestStart)
+	for _, name := range []string{"tranche-docker-old/s", "tranche-docker-new/s", "other/s"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if folder := filepath.Dir(name); folder != "tranche-docker-new" {
+			if err := os.Chtimes(filepath.Join(dir, folder), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sweepFolders(dir, time.Now())
+	var names []string
+	all, err := os.ReadDir(dir)
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	if err != nil || !slices.Equal(names, []string{"other", "tranche-docker-new"}) {
+		t.Errorf("%v; there are %q", err, names)
 	}
 }

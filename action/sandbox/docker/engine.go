@@ -108,6 +108,11 @@ func (e *engine) info(ctx context.Context) (i info, err error) {
 	return i, e.call(ctx, http.MethodGet, "/info", nil, nil, &i)
 }
 
+// labelled lists all containers with a label, also those that do not run.
+func (e *engine) labelled(ctx context.Context, label string) (list []left, err error) {
+	return list, e.call(ctx, http.MethodGet, "/containers/json", url.Values{"all": {"true"}, "filters": {filters(label)}}, nil, &list)
+}
+
 // container is what one is made of.
 type container struct {
 	Image           string

@@ -159,6 +159,7 @@ func startEngine(t *testing.T, program string) *fakeEngine {
 		}
 		fmt.Fprint(w, `{"Id":"sha256:0"}`)
 	})
+	mux.HandleFunc("GET /v1.41/containers/json", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") })
 	mux.HandleFunc("POST /v1.41/containers/create", func(w http.ResponseWriter, r *http.Request) {
 		c := &fakeContainer{ended: make(chan struct{})}
 		if err := json.NewDecoder(r.Body).Decode(c); err != nil {
