@@ -61,7 +61,7 @@ func (s *session) openBoxes() (sandbox.Executor, error) {
 // gradingSpec is a sandbox for graders: as the run's, but never with a network.
 func (s *session) gradingSpec() sandbox.Spec {
 	spec := s.set.Sandbox.spec()
-	spec.Rootfs, spec.RootfsDigest, spec.Net = s.kit.rootfs.Dir, s.kit.rootfs.Digest, false
+	spec.Rootfs, spec.RootfsDigest, spec.Net = s.kit.rootfs.Dir, s.set.Sandbox.RootfsDigest, false
 	return spec
 }
 

@@ -59,6 +59,9 @@ func openRootfs(ctx context.Context, path, want string) (made rootfs.Tree, err e
 // identity, and a resumed run goes on with no other.
 func (s *session) prepareRootfs(ctx context.Context) error {
 	spec := &s.set.Sandbox
+	if spec.backend() == backendDocker {
+		return s.pinImage(ctx)
+	}
 	if spec.Rootfs == "" {
 		return nil
 	}

@@ -34,13 +34,22 @@ func openExecutor(ctx context.Context, name string, options map[string]string) (
 	case backendBwrap:
 		return bwrap.New(bwrap.Config{Program: options["program"]})
 	case backendDocker:
-		return docker.New(ctx, docker.Config{Socket: options["socket"], Image: options["image"], Runtime: options["runtime"], Dir: options["dir"]})
+		return docker.New(ctx, dockerConfig(options))
 	case backendHTTP:
 		return openRemote(options)
 	case backendPlain:
 		return trusting.New(trusting.Config{})
 	}
 	return nil, fmt.Errorf("there is no back end %q", name)
+}
+
+func dockerConfig(options map[string]string) docker.Config {
+	return docker.Config{Socket: options["socket"], Image: options["image"], Runtime: options["runtime"], Dir: options["dir"]}
+}
+
+// imageDigest is that of the image of the back end docker.
+func imageDigest(ctx context.Context, options map[string]string) (string, error) {
+	return docker.ImageID(ctx, dockerConfig(options))
 }
 
 // openRemote makes the back end on another machine. Its key stands in a variable that the option key-env names.

@@ -21,7 +21,7 @@ type SandboxSpec struct {
 	FileSize Bytes  `json:"file-size,omitempty"` // of one file
 	Net      bool   `json:"net,omitempty"`       // the host's network
 	Rootfs   string `json:"rootfs,omitempty"`    // folder or tar file seen as /; "" = the host's /usr
-	// RootfsDigest is of what is in it. The run puts in what it found, and refuses another.
+	// RootfsDigest is of what is in it, or the id of the image of the back end docker. The run puts in what it found, and refuses another.
 	RootfsDigest string   `json:"rootfs-digest,omitempty"`
 	Require      []string `json:"require,omitzero"`  // promises that must be enforced
 	Modules      []string `json:"modules,omitzero"`  // imported before the first python call
@@ -78,7 +78,7 @@ func (s SandboxSpec) check(f *faults) {
 	if s.Rootfs != "" && !showsRootfs(s.backend()) {
 		f.add("sandbox: rootfs: the back end %s cannot show a program another root file system", s.backend())
 	}
-	if s.RootfsDigest != "" && s.Rootfs == "" {
+	if s.RootfsDigest != "" && s.Rootfs == "" && s.backend() != backendDocker { // whose image is one
 		f.add("sandbox: rootfs-digest: has no meaning without rootfs")
 	}
 	if _, err := readDigest(s.RootfsDigest); s.RootfsDigest != "" && err != nil {

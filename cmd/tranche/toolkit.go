@@ -57,7 +57,7 @@ func (s *session) openTools(ctx context.Context) error {
 // addCodeTools makes the tools that run code. A tool of the user's own that has the name of one stands in its place.
 func (s *session) addCodeTools() (err error) {
 	cfg := s.set.Sandbox.config(&s.set)
-	cfg.Spec.Rootfs, cfg.Spec.RootfsDigest = s.kit.rootfs.Dir, s.kit.rootfs.Digest
+	cfg.Spec.Rootfs, cfg.Spec.RootfsDigest = s.kit.rootfs.Dir, s.set.Sandbox.RootfsDigest
 	s.kit.desk, err = codetools.New(s.openBoxes, cfg)
 	if err != nil {
 		return err

@@ -70,7 +70,8 @@ type launcher struct {
 	engine *engine
 	mapped bool // the engine maps users to others: there are few of them
 	owner  owner
-	native bool // its processes are here who they are told to be
+	image  string // its id: a name can become another image's
+	native bool   // its processes are here who they are told to be
 }
 
 // New makes the back end and tries it by running a program in a container, until ctx is done. Config.Program says what the program that calls it must be.
@@ -97,10 +98,7 @@ func New(ctx context.Context, c Config) (*ns.Executor, error) {
 	if err != nil {
 		return fault(fmt.Errorf("ask the engine: %w", err))
 	}
-	if err := l.engine.call(asking, "GET", "/images/"+c.Image+"/json", nil, nil, nil); err != nil {
-		if gone(err) {
-			err = fmt.Errorf("there is no image %s; pull it first: docker pull %s", c.Image, c.Image)
-		}
+	if l.image, err = l.engine.image(asking, c.Image); err != nil {
 		return fault(err)
 	}
 	if l.owner, err = ownOwner(); err != nil {
@@ -126,6 +124,20 @@ func New(ctx context.Context, c Config) (*ns.Executor, error) {
 	return x, nil
 }
 
+// ImageID is the digest of the image that containers are made of.
+func ImageID(ctx context.Context, c Config) (string, error) {
+	if err := c.Validate(); err != nil {
+		return "", fmt.Errorf("sandbox %s: %w", backend, err)
+	}
+	ctx, stop := context.WithTimeout(ctx, apiTimeout)
+	defer stop()
+	id, err := newEngine(cmp.Or(c.Socket, defaultSocket)).image(ctx, c.Image)
+	if err != nil {
+		return "", fmt.Errorf("sandbox %s: %w", backend, err)
+	}
+	return id, nil
+}
+
 // held says what the engine holds, as it says itself.
 func held(i info) (map[sandbox.Promise]sandbox.Strength, map[sandbox.Promise]string) {
 	can, why := map[sandbox.Promise]sandbox.Strength{}, map[sandbox.Promise]string{}
@@ -145,6 +157,9 @@ func held(i info) (map[sandbox.Promise]sandbox.Strength, map[sandbox.Promise]str
 func (l *launcher) start(ctx context.Context, o ns.LaunchOrder) (ns.Launched, error) {
 	if o.Spec.Rootfs != "" {
 		return ns.Launched{}, errors.New("the image is the root file system: rootfs cannot be set beside it")
+	}
+	if want := o.Spec.RootfsDigest; want != "" && want != l.image {
+		return ns.Launched{}, fmt.Errorf("the image %s is %s, expected %s", l.config.Image, l.image, want)
 	}
 	dir, err := os.MkdirTemp(l.config.Dir, folderPrefix)
 	if err != nil {
@@ -245,7 +260,7 @@ func (l *launcher) container(o ns.LaunchOrder, dir string) container {
 		network = "bridge"
 	}
 	c := container{
-		Image: l.config.Image, Entrypoint: []string{ownFolder + "/tranche"}, Cmd: ns.InitArgs(ownFolder + "/s/" + socket), User: id + ":" + id, WorkingDir: "/", Hostname: sandbox.HostName,
+		Image: l.image, Entrypoint: []string{ownFolder + "/tranche"}, Cmd: ns.InitArgs(ownFolder + "/s/" + socket), User: id + ":" + id, WorkingDir: "/", Hostname: sandbox.HostName,
 		NetworkDisabled: !o.Spec.Net, Labels: map[string]string{ownerLabel: l.owner.String()},
 		HostConfig: hostConfig{
 			Binds: []string{l.config.Program + ":" + ownFolder + "/tranche:ro", dir + ":" + ownFolder + "/s:ro"}, Tmpfs: map[string]string{},

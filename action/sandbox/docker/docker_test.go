@@ -249,3 +249,41 @@ func TestSweepFolders(t *testing.T) {
 		t.Errorf("%v; there are %q", err, names)
 	}
 }
+
+// A container is made of the image that the name stood for at first, and a sandbox that wants another one is refused.
+func TestImage(t *testing.T) {
+	made := make(chan string, 10)
+	socket := engineOf(t, map[string]http.HandlerFunc{
+		"GET /images/python:3/json": says(200, `{"Id":"sha256:a"}`), "GET /images/odd/json": says(200, "{}"),
+		"POST /containers/create": func(w http.ResponseWriter, r *http.Request) {
+			var c container
+			_ = json.NewDecoder(r.Body).Decode(&c)
+			made <- c.Image
+			w.WriteHeader(500)
+		},
+	})
+	id, err := ImageID(t.Context(), Config{Socket: socket, Image: "python:3"})
+	if err != nil || id != "sha256:a" {
+		t.Errorf("%q, %v", id, err)
+	}
+	for name, want := range map[string]string{"none": "docker pull none", "odd": "does not say"} {
+		if _, err := ImageID(t.Context(), Config{Socket: socket, Image: name}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l := &launcher{config: Config{Image: "python:3", Dir: t.TempDir()}, engine: newEngine(socket), image: id}
+	for _, digest := range []string{"", id, "sha256:b"} {
+		_, err := l.start(t.Context(), ns.LaunchOrder{Spec: sandbox.Spec{RootfsDigest: digest, Limits: sandbox.DefaultLimits()}})
+		if refused := err != nil && strings.Contains(err.Error(), "expected sha256:b"); refused != (digest == "sha256:b") {
+			t.Errorf("%q: %v", digest, err)
+		}
+	}
+	close(made)
+	var images []string
+	for image := range made {
+		images = append(images, image)
+	}
+	if !slices.Equal(images, []string{id, id}) {
+		t.Errorf("made of %q", images)
+	}
+}

@@ -108,6 +108,19 @@ func (e *engine) info(ctx context.Context) (i info, err error) {
 	return i, e.call(ctx, http.MethodGet, "/info", nil, nil, &i)
 }
 
+// image is the id of one, by its name.
+func (e *engine) image(ctx context.Context, name string) (string, error) {
+	var found struct{ ID string }
+	err := e.call(ctx, http.MethodGet, "/images/"+name+"/json", nil, nil, &found)
+	switch {
+	case gone(err):
+		return "", fmt.Errorf("there is no image %s; pull it first: docker pull %s", name, name)
+	case err == nil && found.ID == "":
+		return "", fmt.Errorf("the engine does not say which image %s is", name)
+	}
+	return found.ID, err
+}
+
 // labelled lists all containers with a label, also those that do not run.
 func (e *engine) labelled(ctx context.Context, label string) (list []left, err error) {
 	return list, e.call(ctx, http.MethodGet, "/containers/json", url.Values{"all": {"true"}, "filters": {filters(label)}}, nil, &list)

@@ -318,7 +318,7 @@ func (e *fakeEngine) check(t *testing.T) {
 	for _, c := range e.asked {
 		h := c.HostConfig
 		switch {
-		case c.Image != "known", !c.NetworkDisabled, h.NetworkMode != "none", h.IpcMode != "private", !h.ReadonlyRootfs, !h.AutoRemove, h.Privileged, len(h.CapAdd) > 0,
+		case c.Image != "sha256:0", !c.NetworkDisabled, h.NetworkMode != "none", h.IpcMode != "private", !h.ReadonlyRootfs, !h.AutoRemove, h.Privileged, len(h.CapAdd) > 0,
 			!slices.Equal(h.CapDrop, []string{"ALL"}), !slices.Contains(h.SecurityOpt, "no-new-privileges"), h.Memory < 1<<20, h.MemorySwap != h.Memory, h.PidsLimit < 1, len(h.Tmpfs) != 3:
 			t.Errorf("not a sandbox: %+v", c)
 		}
