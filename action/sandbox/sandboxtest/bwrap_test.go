@@ -15,7 +15,7 @@ func TestBwrap(t *testing.T) {
 	if _, err := bwrap.Find(""); err != nil {
 		t.Skip(err)
 	}
-	eachTier(t, RunOptional, os.Getenv(wholeVariable) != "", func(tier sandbox.Tier) func() (sandbox.Executor, error) {
+	eachTier(t, RunBrief, os.Getenv(wholeVariable) != "", func(tier sandbox.Tier) func() (sandbox.Executor, error) {
 		return func() (sandbox.Executor, error) { return bwrap.New(bwrap.Config{Tier: tier}) }
 	}, Except{"many small files": "bubblewrap cannot bound how many there are; the memory they take counts where there are control groups"})
 }

@@ -67,10 +67,10 @@ func Run(t *testing.T, open func() (sandbox.Executor, error), except ...Except) 
 // wholeVariable, where it is set, has the optional back ends play all of the suite, in each tier and as each user, instead of a part of it.
 const wholeVariable = "TRANCHE_ALL_BACKENDS"
 
-// RunOptional is Run for a back end that is not the default one: every probe, and one attack and trick in seven unless all of them are asked for
+// RunOptional is Run for a back end that is not the default one: every probe, and one attack and trick in twenty unless all of them are asked for
 // (TRANCHE_ALL_BACKENDS=1). The default back end plays all of them on the same programs, and in CI each minute counts.
 func RunOptional(t *testing.T, open func() (sandbox.Executor, error), except ...Except) {
-	step := 7
+	step := 20
 	if os.Getenv(wholeVariable) != "" {
 		step = 1
 	}
