@@ -102,6 +102,9 @@ func (c *auditTasksCmd) audit(ctx context.Context, s *session) (*taskAudit, erro
 	if err := s.checkTasks(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.openJudgesAlone(ctx); err != nil {
+		return nil, err
+	}
 	report := &taskAudit{OfTasks: s.tasks.Tasks, Repeat: c.Repeat, Classes: map[string]int64{}, grades: map[string]*graderAudit{}}
 	trials, err := c.trials(s, report)
 	defer func() {

@@ -22,7 +22,7 @@ import (
 type judges struct {
 	mu      sync.Mutex
 	run     *scheduler.Scheduler   // of the run's servers; nil = none goes on. Guarded by mu
-	benches map[string]*judgeBench // by their endpoints, as JSON. Guarded by mu
+	benches map[string]*judgeBench // by their endpoints, as JSON; "" = the run's, where nothing is played. Guarded by mu
 }
 
 // judgeBench is servers of a judge's own.
@@ -42,11 +42,11 @@ func (j *judges) lend(sched *scheduler.Scheduler) {
 func (j *judges) at(key string) *scheduler.Scheduler {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if key == "" {
-		return j.run
-	}
 	if b := j.benches[key]; b != nil {
 		return b.sched
+	}
+	if key == "" {
+		return j.run
 	}
 	return nil
 }
@@ -129,19 +129,43 @@ func (s *session) openBench(ctx context.Context, own []judge.Endpoint) (*judgeBe
 	for _, e := range own {
 		set.Endpoint = append(set.Endpoint, Endpoint{URL: e.URL, Model: e.Model, APIKeyEnv: e.APIKeyEnv, Concurrency: e.Concurrency})
 	}
-	f, err := openFleet(ctx, s.a, &set, nil)
+	return s.seatBench(ctx, &set)
+}
+
+// seatBench opens the servers of settings, with a scheduler of their own.
+func (s *session) seatBench(ctx context.Context, set *Settings) (*judgeBench, error) {
+	f, err := openFleet(ctx, s.a, set, nil)
 	if err != nil {
 		return nil, err
 	}
 	f.describe(s.a)
-	cfg := s.schedulerConfig()
-	cfg.Endpoints, cfg.Trace = f.endpoints(), scheduler.Trace{Down: s.tellDown, Up: s.tellUp}
-	sched, err := scheduler.New(cfg)
+	sched, err := scheduler.New(scheduler.Config{Endpoints: f.endpoints(), Rules: s.rules(), Trace: scheduler.Trace{Down: s.tellDown, Up: s.tellUp}})
 	if err != nil {
 		f.close()
 		return nil, withCode(codeUsage, err)
 	}
 	return &judgeBench{f, sched}, nil
+}
+
+// openJudgesAlone opens who judges where nothing is played: also the run's servers, if a judge has none of its own. closeTools ends them.
+func (s *session) openJudgesAlone(ctx context.Context) error {
+	if err := s.openJudges(ctx); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(s.set.Reward, func(r RewardSpec) bool { return r.Kind == judge.KindName && len(judgeEndpoints(r)) == 0 }) {
+		return nil
+	}
+	b, err := s.seatBench(ctx, &s.set)
+	if err != nil {
+		return fmt.Errorf("reward: judge: %w", err)
+	}
+	s.judges.mu.Lock()
+	defer s.judges.mu.Unlock()
+	if s.judges.benches == nil {
+		s.judges.benches = map[string]*judgeBench{}
+	}
+	s.judges.benches[""] = b
+	return nil
 }
 
 // judgeCaller makes a judge's calls.

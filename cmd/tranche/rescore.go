@@ -133,6 +133,12 @@ func (s *session) openGraders(ctx context.Context) (*reward.Scorer, error) {
 	if err := s.checkGradingSandbox(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.checkPythonGraders(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.openJudgesAlone(ctx); err != nil {
+		return nil, err
+	}
 	scorer, err := s.newScorer()
 	return scorer, withCode(codeUsage, err)
 }

@@ -584,13 +584,8 @@ func (s *session) sampling() episode.Sampling {
 
 func (s *session) schedulerConfig() scheduler.Config {
 	meters := s.fleet.meters()
-	ladder, _ := ladderOf(&s.set) // the settings were checked
 	return scheduler.Config{
-		Endpoints: s.fleet.endpoints(),
-		Rules: scheduler.Rules{
-			Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: rand.Uint64(), EarlyYield: s.set.EarlyYield || s.set.cuts(),
-			Hedge: s.set.Hedge,
-		},
+		Endpoints: s.fleet.endpoints(), Rules: s.rules(),
 		Trace: scheduler.Trace{
 			Launched: func(endpoint string, l scheduler.Launch) {
 				meters[endpoint].launched()
@@ -609,6 +604,14 @@ func (s *session) schedulerConfig() scheduler.Config {
 			Up:        s.tellUp,
 			Began:     s.tellBegan,
 		},
+	}
+}
+
+func (s *session) rules() scheduler.Rules {
+	ladder, _ := ladderOf(&s.set) // the settings were checked
+	return scheduler.Rules{
+		Ladder: ladder, MaxAttempts: s.set.MaxAttempts, Patience: patience, Seed: rand.Uint64(), EarlyYield: s.set.EarlyYield || s.set.cuts(),
+		Hedge: s.set.Hedge,
 	}
 }
 

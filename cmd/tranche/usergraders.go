@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"tranche/action"
+	"tranche/internal/redirect"
 	"tranche/reward"
 	"tranche/reward/judge"
 	"tranche/reward/usergrade"
@@ -30,7 +31,7 @@ func (s *session) userKinds() []reward.Kind {
 			h, err := action.ReadHeaders(given)
 			return h.Put, h.Secrets.Redact, err
 		},
-		Follow: action.SameHost,
+		Follow: redirect.SameHost,
 		Boxes:  s.openGradingBoxes, Spec: s.gradingSpec(),
 	})
 }
