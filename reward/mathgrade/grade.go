@@ -2,6 +2,7 @@ package mathgrade
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
@@ -84,10 +85,25 @@ func (g *Grader) truth(t *episode.Task) (string, error) {
 	} else if f := marked(s, g.opt.Markers); f.text != "" {
 		s = f.text
 	}
+	if why := unreachable(s); why != "" {
+		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: why}
+	}
 	if len(s) > maxAnswer {
 		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: fmt.Sprintf("%d bytes, expected %d at most", len(s), maxAnswer)}
 	}
 	return s, nil
+}
+
+// unreachable says why no answer could be equal to a truth: it is no answer but JSON, or LaTeX that was cut off.
+func unreachable(truth string) string {
+	var v any
+	if strings.ContainsAny(truth, `"`) && strings.ContainsAny(truth[:1], "{[") && json.Unmarshal([]byte(truth), &v) == nil {
+		return fmt.Sprintf("%q is JSON, expected an answer", short(truth))
+	}
+	if inside, _ := reward.Braced(truth + "}"); strings.Contains(truth, `\`) && inside != truth {
+		return fmt.Sprintf("the braces of %q do not close", short(truth))
+	}
+	return ""
 }
 
 // judgement is the work on one answer.
@@ -159,8 +175,8 @@ func (j judgement) match(answer string) (right bool, why string, err error) {
 		return false, "", c.err
 	case right && c.strangeIn(got.root) != "":
 		return false, fmt.Sprintf(": the word %q stands with it", short(c.strangeIn(got.root))), nil
-	case right && j.echoes(got, answer):
-		return false, ": it stands in the task as it is", nil
+	case right && j.echoes(truth, got, answer):
+		return false, ": it stands in the task", nil
 	case !right && c.work.ended != nil:
 		return false, ": too much work to compare", j.heavy(truth.root)
 	case !right && got.err != nil:
@@ -253,15 +269,6 @@ func another(rest string) bool {
 		}
 	}
 	return false
-}
-
-// echoes reports whether an answer that leaves work to do is taken from the task. A value that is worked out may well stand there.
-func (j judgement) echoes(got reading, answer string) bool {
-	if j.opt.Echo != "refuse" || got.root == nil || finished(got.root) {
-		return false
-	}
-	s := squeezed(answer)
-	return len(s) >= 3 && s != squeezed(j.truth) && strings.Contains(squeezed(j.question), s)
 }
 
 // finished reports whether an answer is values alone: numbers, letters, and bunches of such.
