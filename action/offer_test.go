@@ -92,7 +92,7 @@ func TestToolsErrors(t *testing.T) {
 		{"a number", `["submit", 5]`, "entry 1: no tool definition"},
 		{"bare function", `[{"name":"f","parameters":{}}]`, `expected {"type":"function"`},
 		{"twice", `["submit","submit"]`, `"submit" is listed twice`},
-		{"bad schema of ours", `[{"type":"function","function":{"name":"submit","parameters":{"type":"dict","properties":{"answer":{}}}}}]`, `"submit": parameters are no JSON schema`},
+		{"bad schema of ours", `[{"type":"function","function":{"name":"submit","parameters":{"type":"dict","properties":{"answer":{}}}}}]`, `"submit": parameters: no JSON schema`},
 		{"schema that reads files", `[{"type":"function","function":{"name":"submit","parameters":{"properties":{"answer":{"$ref":"file:///etc/hostname"}}}}}]`, "only references within the schema"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -284,7 +284,7 @@ func TestToolDefinitionsSayWhatIsWrong(t *testing.T) {
 		"no map":                  {"http-tool: [https://x/]\n", "http-tool: expected a map {name, …}, found the text"},
 		"a key in the file":       {"http-tool: {name: a, url: https://x/, headers: {Authorization: Bearer hunter2}}\n", "http-tool[0] (a): headers: Authorization: a key must not stand here"},
 		"a name that is taken":    {"command-tool: {name: calculator, run: [sh]}\n", `tool "calculator": registered twice`},
-		"a schema that is none":   {"command-tool: {name: a, run: [sh], parameters: {type: objekt}}\n", `tool "a": parameters are no JSON schema`},
+		"a schema that is none":   {"command-tool: {name: a, run: [sh], parameters: {type: objekt}}\n", `tool "a": parameters: no JSON schema`},
 		"an MCP server nowhere":   {"mcp-server: {name: a, url: http://127.0.0.1:1/mcp}\n", "mcp-server[0] (a): it was not begun: MCP server a could not be reached"},
 		"two of one name":         {"mcp-server: [{name: a, run: [sh]}, {name: a, run: [sh]}]\n", `mcp-server[1]: name: "a" is another server's`},
 		"a format nobody knows":   {"calls: tag\n", `calls: expected one of api, tool-call, fenced, python, tags, or a map {blocks, output, …}; found "tag"; did you mean "tags"?`},

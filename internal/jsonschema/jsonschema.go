@@ -35,21 +35,21 @@ type Schema struct {
 func Compile(raw json.RawMessage, what string) (*Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return nil, fmt.Errorf("%s are not valid JSON: %w", what, err)
+		return nil, fmt.Errorf("%s: not valid JSON: %w", what, err)
 	}
 	const url = "mem:///parameters"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	if err := c.AddResource(url, doc); err != nil {
-		return nil, fmt.Errorf("%s are no JSON schema: %w", what, err)
+		return nil, fmt.Errorf("%s: no JSON schema: %w", what, err)
 	}
 	compiled, err := c.Compile(url)
 	if err != nil {
-		return nil, fmt.Errorf("%s are no JSON schema: %w", what, err)
+		return nil, fmt.Errorf("%s: no JSON schema: %s", what, compileFault(err))
 	}
 	var text bytes.Buffer
 	if err := json.Compact(&text, raw); err != nil {
-		return nil, fmt.Errorf("%s are not valid JSON: %w", what, err)
+		return nil, fmt.Errorf("%s: not valid JSON: %w", what, err)
 	}
 	return &Schema{compiled: compiled, text: text.String()}, nil
 }
@@ -126,6 +126,75 @@ func (s *Schema) Faults(doc any) string {
 	if errors.As(err, &invalid) {
 		sortNames(invalid)
 	}
+	return faultLines(err)
+}
+
+// compileFault says in one line why a schema is none.
+func compileFault(err error) string {
+	var invalid *jsonschema.SchemaValidationError
+	if errors.As(err, &invalid) {
+		var faults *jsonschema.ValidationError
+		if errors.As(invalid.Err, &faults) {
+			sortNames(faults)
+			return faultLines(faults)
+		}
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}
+
+// Endless reports whether checking a value goes round in the schema's own references, so that no value could ever fit.
+func (s *Schema) Endless(doc any) bool {
+	var invalid *jsonschema.ValidationError
+	return errors.As(s.compiled.Validate(doc), &invalid) && cycles(invalid)
+}
+
+func cycles(e *jsonschema.ValidationError) bool {
+	_, round := e.ErrorKind.(*kind.RefCycle)
+	return round || slices.ContainsFunc(e.Causes, cycles)
+}
+
+// Twice finds a name that an object of a JSON text has twice: which of its values counts is anyone's guess.
+func Twice(text string) (name string, found bool) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	return twice(d)
+}
+
+// twice reads one value.
+func twice(d *json.Decoder) (string, bool) {
+	open, err := d.Token()
+	if err != nil {
+		return "", false
+	}
+	bracket, nested := open.(json.Delim)
+	if !nested {
+		return "", false
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if bracket == '{' {
+			key, err := d.Token()
+			name, ok := key.(string)
+			if err != nil || !ok {
+				return "", false
+			}
+			if seen[name] {
+				return name, true
+			}
+			seen[name] = true
+		}
+		if name, found := twice(d); found {
+			return name, true
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return "", false
+	}
+	return "", false
+}
+
+// faultLines writes the library's report of a value in a fixed order and short.
+func faultLines(err error) string {
 	lines := strings.Split(err.Error(), "\n")[1:] // the first names our own URL of the schema
 	for i, l := range lines {
 		l = strings.TrimPrefix(strings.TrimSpace(l), "- ")

@@ -31,9 +31,36 @@ func TestFaultsOfAValue(t *testing.T) {
 }
 
 func TestSchemasThatAreNone(t *testing.T) {
-	for raw, want := range map[string]string{`{`: "options are not valid JSON", `{"type": 3}`: "options are no JSON schema", `{"$ref": "file:///etc/hostname"}`: "only references within the schema"} {
+	for raw, want := range map[string]string{`{`: "options: not valid JSON", `{"type": 3}`: "options: no JSON schema: '/type'", `{"$ref": "file:///etc/hostname"}`: "only references within the schema"} {
 		if _, err := Compile(json.RawMessage(raw), "options"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", raw, err, want)
+		}
+	}
+}
+
+func TestNamesThatStandTwice(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a": 1, "b": 2}`: "", `{"a": "x", "a": 1}`: "a", `[{"a": {"c": 1, "b": [], "c": 2}}]`: "c", `[{"a": 1}, {"a": 2}]`: "", `3`: "", `{"a": {"a": 1}}`: "", `{"a"`: "",
+		`{"a": 1, "\u0061": 2}`: "a",
+	} {
+		if name, found := Twice(text); name != want || found != (want != "") {
+			t.Errorf("%s: %q, %v; want %q", text, name, found, want)
+		}
+	}
+}
+
+func TestSchemasThatGoRound(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`{"$ref": "#"}`: true, `{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}`: true,
+		`{"type": "integer"}`: false, `{"properties": {"next": {"$ref": "#"}}, "required": ["n"]}`: false,
+	} {
+		s, err := Compile(json.RawMessage(raw), "options")
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, _ := Decode(`{"next": {"next": {}}}`)
+		if got := s.Endless(doc); got != want {
+			t.Errorf("%s: %v, want %v", raw, got, want)
 		}
 	}
 }

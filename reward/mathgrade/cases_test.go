@@ -45,7 +45,11 @@ func cases(t testing.TB) []labelled {
 }
 
 func input(answer, truth string) reward.Input {
-	return reward.Input{Task: &episode.Task{ID: "t", Answer: &truth}, Text: answer, Said: answer != ""}
+	asked := "How many hours ago did Jane begin? How large is the area, and how many red apples, eggs and pears are there?"
+	return reward.Input{
+		Task: &episode.Task{ID: "t", Answer: &truth}, Text: answer, Said: answer != "",
+		Messages: []episode.Message{{Role: episode.RoleUser, Content: &asked}}, NumPrompt: 1,
+	}
 }
 
 func grader(t testing.TB, opt Options) *Grader {

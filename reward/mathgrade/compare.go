@@ -10,6 +10,7 @@ import (
 // never leaves work undone that the truth has done.
 type answers struct {
 	*comparer
+	vocabulary
 	err error // the caller has gone
 }
 
@@ -475,6 +476,7 @@ func (c *answers) quantity(truth, answer *node) bool {
 	if c.opt.Simplify == "required" && t.value.plain() && !a.value.plain() {
 		return t.unit == a.unit && t.percent == a.percent && c.rounded(t.value, a.value)
 	}
+	t, a = t.counted(), a.counted()
 	if factor, ok := c.units(t, a); !ok {
 		return false
 	} else if factor != nil {
@@ -496,7 +498,19 @@ func (c *answers) units(t, a measured) (factor *big.Rat, ok bool) {
 	if ok1 && ok2 {
 		return new(big.Rat).Quo(au.factor, tu.factor), tu.of == au.of
 	}
-	return nil, c.opt.Units != "strict" && ok1 == ok2
+	return nil, c.opt.Units != "strict" && !ok1 && !ok2 && sameThing(t.unit, a.unit)
+}
+
+// sameThing reports whether one of two names says all that the other does about the same thing: red apple, apple.
+func sameThing(a, b string) bool {
+	x, y := strings.Fields(a), strings.Fields(b)
+	if len(x) == 0 || len(y) == 0 || x[len(x)-1] != y[len(y)-1] {
+		return false
+	}
+	within := func(x, y []string) bool {
+		return !slices.ContainsFunc(x, func(w string) bool { return !slices.Contains(y, w) })
+	}
+	return within(x, y) || within(y, x)
 }
 
 // angles compares 90° with π/2: only an answer with π in it can be meant in radians.

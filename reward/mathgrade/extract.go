@@ -22,6 +22,7 @@ type found struct {
 	text  string   // "" = none
 	where string   // for people
 	boxes []string // every box, when there are several that differ as texts
+	frame string   // the words of its sentence that were left out
 }
 
 // find looks for the answer in a text, one way after the other.
@@ -132,24 +133,25 @@ func marked(text string, markers []string) found {
 	if at < 0 {
 		return found{}
 	}
-	s := statement(text[at:])
-	if i := strings.LastIndex(s, " is "); i >= 0 && prosaic(s) { // the largest n is 34
-		s = strings.TrimSpace(s[i+len(" is "):])
+	s, frame := statement(text[at:]), ""
+	if i := strings.LastIndex(s, " is "); i >= 0 && prosaic(s) && !isDigit(s[0]) { // the largest n is 34
+		s, frame = strings.TrimSpace(s[i+len(" is "):]), s[:i]+" "
 	}
-	return found{text: only(s), where: fmt.Sprintf("after %q", mark)}
+	value, around := only(s)
+	return found{text: value, where: fmt.Sprintf("after %q", mark), frame: frame + around}
 }
 
-// only is the one number of a sentence that is no answer as a whole: Jane began 3 hours ago. One that denies it is left as it is.
-func only(s string) string {
-	if !prosaic(s) || strings.Contains(s, " not ") || strings.Contains(s, "n't ") || strings.ContainsAny(s, `$\`) || read(s, true, false).err == nil {
-		return s
+// only is the one number of a sentence that is no answer as a whole, and the words around it: Jane began 3 hours ago.
+func only(s string) (value, around string) {
+	if !prosaic(s) || strings.ContainsAny(s, `$\`) || read(s, true, false).err == nil {
+		return s, ""
 	}
 	_, a, end, ok1 := reward.FirstNumber(s)
 	_, b, _, ok2 := reward.LastNumber(s)
 	if !ok1 || !ok2 || a != b || a == 0 {
-		return s
+		return s, ""
 	}
-	return s[a:end] + measure(s[end:])
+	return s[a:end] + measure(s[end:]), s[:a] + " " + strings.TrimPrefix(s[end:], measure(s[end:]))
 }
 
 // prosaic reports whether words stand around the mathematics or numbers of a text: what is no unit, function or "and".
@@ -225,10 +227,35 @@ func statement(s string) string {
 			}
 			end = e
 		}
+		if denied(s[end:]) {
+			return strings.TrimSpace(sentence(s)) // words and all: it is none
+		}
 		return strings.TrimSpace(s[:end] + measure(s[end:]))
 	}
 	s, _, _ = strings.Cut(s, "\n")
 	return strings.TrimSpace(strings.TrimRight(sentence(s), " .*!?"))
+}
+
+// denied reports whether the words right behind an answer, up to a comma, deny it: $3$ is wrong.
+func denied(behind string) bool {
+	if i := strings.IndexAny(behind, ".,;:(\n$\\"); i >= 0 {
+		behind = behind[:i]
+	}
+	for _, w := range spoken(behind) {
+		if reasons(w) {
+			return false
+		}
+		if denies(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// bounded reports whether the words right before an answer deny or bound it: at least 3.
+func bounded(before string) bool {
+	before = before[strings.LastIndexAny(before, ".,;:()\n$\\=0123456789")+1:]
+	return slices.ContainsFunc(spoken(before), denies)
 }
 
 // joins reports whether what stands between two pieces of mathematics makes one answer of them.
@@ -252,7 +279,7 @@ func measure(s string) string {
 	for end < len(t) && isLetter(t[end]) {
 		end++
 	}
-	if end > 1 && isUnit(t[:end]) {
+	if end > 1 && (isUnit(t[:end]) || multiplies(strings.ToLower(t[:end])) != nil) {
 		return " " + t[:end]
 	}
 	return ""
@@ -365,7 +392,10 @@ func last(text string) found {
 		f, end, i = found{text: text[a:b] + measure(text[b:]), where: "last mathematics"}, b, b
 	}
 	if _, a, b, ok := reward.LastNumber(text); ok && a >= end {
-		f = found{text: text[a:b] + measure(text[b:]), where: "last number"}
+		f, end = found{text: text[a:b] + measure(text[b:]), where: "last number"}, b
+	}
+	if start := strings.LastIndex(text[:end], strings.TrimSuffix(f.text, measure(text[end:]))); start >= 0 && (bounded(text[:start]) || denied(text[end:])) {
+		return found{}
 	}
 	return f
 }

@@ -2,6 +2,7 @@ package mathgrade
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
@@ -64,6 +65,7 @@ func (g *Grader) Grade(ctx context.Context, in reward.Input) (reward.Finding, er
 		return reward.Finding{Evidence: "no answer found"}, nil
 	}
 	j := judgement{ctx: ctx, opt: g.opt, truth: truth, question: in.Asked()}
+	j.words = vocabulary{spoken(truth), spoken(j.question)}
 	if len(f.boxes) > 0 && g.opt.Boxes == "agree" {
 		return j.boxes(f)
 	}
@@ -83,10 +85,25 @@ func (g *Grader) truth(t *episode.Task) (string, error) {
 	} else if f := marked(s, g.opt.Markers); f.text != "" {
 		s = f.text
 	}
+	if why := unreachable(s); why != "" {
+		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: why}
+	}
 	if len(s) > maxAnswer {
 		return "", &reward.Unjudged{Reason: reward.BadTruth, Detail: fmt.Sprintf("%d bytes, expected %d at most", len(s), maxAnswer)}
 	}
 	return s, nil
+}
+
+// unreachable says why no answer could be equal to a truth: it is no answer but JSON, or LaTeX that was cut off.
+func unreachable(truth string) string {
+	var v any
+	if strings.ContainsAny(truth, `"`) && strings.ContainsAny(truth[:1], "{[") && json.Unmarshal([]byte(truth), &v) == nil {
+		return fmt.Sprintf("%q is JSON, expected an answer", short(truth))
+	}
+	if inside, _ := reward.Braced(truth + "}"); strings.Contains(truth, `\`) && inside != truth {
+		return fmt.Sprintf("the braces of %q do not close", short(truth))
+	}
+	return ""
 }
 
 // judgement is the work on one answer.
@@ -95,9 +112,13 @@ type judgement struct {
 	opt      Options
 	truth    string
 	question string
+	words    vocabulary
 }
 
 func (j judgement) one(f found) (reward.Finding, error) {
+	if w := j.words.strange(f.frame); w != "" {
+		return reward.Finding{Evidence: fmt.Sprintf("%q %s: the word %q stands with it", short(f.text), f.where, short(w))}, nil
+	}
 	right, why, err := j.match(f.text)
 	if err != nil {
 		return reward.Finding{}, err
@@ -117,7 +138,7 @@ func (j judgement) boxes(f found) (reward.Finding, error) {
 			return reward.Finding{Score: 1, Evidence: fmt.Sprintf("%d boxes, want %q", len(all), short(j.truth))}, err
 		}
 	}
-	last := judgement{ctx: j.ctx, opt: j.opt, truth: f.text}
+	last := judgement{ctx: j.ctx, opt: j.opt, truth: f.text, words: vocabulary{spoken(f.text), j.words.question}}
 	last.opt.Simplify, last.opt.Echo = "any", "allow"
 	for _, b := range all {
 		same, _, err := last.match(b)
@@ -147,12 +168,15 @@ func (j judgement) match(answer string) (right bool, why string, err error) {
 		return same, " (compared as text)", nil
 	}
 	c := newAnswers(j.ctx, j.opt)
+	c.vocabulary = j.words
 	got, right := c.readings(truth, j.truth, answer)
 	switch {
 	case c.err != nil:
 		return false, "", c.err
-	case right && j.echoes(got, answer):
-		return false, ": it stands in the task as it is", nil
+	case right && c.strangeIn(got.root) != "":
+		return false, fmt.Sprintf(": the word %q stands with it", short(c.strangeIn(got.root))), nil
+	case right && j.echoes(truth, got, answer):
+		return false, ": it stands in the task", nil
 	case !right && c.work.ended != nil:
 		return false, ": too much work to compare", j.heavy(truth.root)
 	case !right && got.err != nil:
@@ -190,15 +214,16 @@ func (c *answers) readings(truth reading, truthText, answer string) (got reading
 		return loose, true
 	}
 	if got.err != nil && truth.root.isExpr() {
-		if n, ok := leading(answer); ok && c.same(truth.root, n) {
+		if n, ok := c.leading(answer); ok && c.same(truth.root, n) {
 			return reading{text: answer, root: n}, true
 		}
 	}
 	return got, false
 }
 
-// leading is the number that begins an answer in words: 18 dollars, because …. A number behind which a word such as "or" stands is none.
-func leading(answer string) (*node, bool) {
+// leading is the number that begins an answer in words: 18 dollars, because …. Behind what it counts nothing stands but a reason, which
+// offers and denies nothing.
+func (c *answers) leading(answer string) (*node, bool) {
 	v, start, end, ok := reward.FirstNumber(answer)
 	if !ok || strings.Trim(answer[:start], " $*`") != "" {
 		return nil, false
@@ -207,28 +232,29 @@ func leading(answer string) (*node, bool) {
 	if another(rest) {
 		return nil, false
 	}
-	for w := range strings.FieldsSeq(words(rest)) {
-		switch w {
-		case "or", "to", "not", "maybe", "perhaps", "possibly", "either", "alternatively":
-			return nil, false
-		}
+	thing, reason := rest, ""
+	if i := strings.IndexAny(rest, ".,;:("); i >= 0 {
+		thing, reason = rest[:i], rest[i+1:]
 	}
-	word := strings.ToLower(rest)
-	for i := range len(rest) {
-		if !isLetter(rest[i]) {
-			word = strings.ToLower(rest[:i])
+	for i, w := range spoken(thing) {
+		if reasons(w) || w == "at" {
+			thing, reason = strings.Join(spoken(thing)[:i], " "), strings.Join(spoken(rest)[i:], " ")
 			break
 		}
 	}
-	switch word {
-	case "and", "through", "plus", "minus", "times", "x", "e", "over", "divided", "out", "of", "half", "million", "billion", "thousand", "hundred",
-		"dozen", "trillion":
-		return nil, false
-	case "":
-		return number(v), rest == "" || strings.ContainsAny(rest[:1], ".,;:(")
+	for i, w := range spoken(reason) {
+		if i == 0 && !reasons(w) && w != "at" || denies(w) || among(w, "or to maybe perhaps possibly either alternatively") {
+			return nil, false
+		}
 	}
-	return number(v), true
+	if strings.Trim(thing, " ") != "" && !isLetter(strings.Trim(thing, " ")[0]) {
+		return nil, false
+	}
+	return number(v), c.strange(thing) == "" && !among(strings.ToLower(strings.Trim(thing, " ")), "x e")
 }
+
+// reasons reports words that begin the reason of an answer.
+func reasons(w string) bool { return among(w, "because since as so given") }
 
 // another reports whether a second number is offered behind the first: right behind its punctuation, or as a clause of its own.
 func another(rest string) bool {
@@ -243,15 +269,6 @@ func another(rest string) bool {
 		}
 	}
 	return false
-}
-
-// echoes reports whether an answer that leaves work to do is taken from the task. A value that is worked out may well stand there.
-func (j judgement) echoes(got reading, answer string) bool {
-	if j.opt.Echo != "refuse" || got.root == nil || finished(got.root) {
-		return false
-	}
-	s := squeezed(answer)
-	return len(s) >= 3 && s != squeezed(j.truth) && strings.Contains(squeezed(j.question), s)
 }
 
 // finished reports whether an answer is values alone: numbers, letters, and bunches of such.

@@ -110,6 +110,17 @@ func TestEchoes(t *testing.T) {
 		{"a value", `Is 12 or 15 the larger?`, `15`, `15`, Options{}, "yes"},
 		{"a fraction", `Which of 3/4 and 2/3 is larger?`, `3/4`, `\frac34`, Options{}, "yes"},
 		{"what the truth says too", `Which is larger, $2^{10}$ or $10^3$?`, `2^{10}`, `2^{10}`, Options{}, "yes"},
+		{"commuted inside", `Expand $(x+1)^2$.`, `(1+x)^2`, `x^2+2x+1`, Options{}, "no"},
+		{"the power written out", `Expand $(x+1)^2$.`, `(x+1)(x+1)`, `x^2+2x+1`, Options{}, "no"},
+		{"times 1", `Expand $(x+1)^2$.`, `1\cdot (x+1)^2`, `x^2+2x+1`, Options{}, "no"},
+		{"over 1", `Expand $(x+1)^2$.`, `\frac{(x+1)^2}{1}`, `x^2+2x+1`, Options{}, "no"},
+		{"plus 0", `Expand $(x+1)^2$.`, `(x+1)^2+0`, `x^2+2x+1`, Options{}, "no"},
+		{"two signs", `Expand $(x+1)^2$.`, `-(-(x+1)^2)`, `x^2+2x+1`, Options{}, "no"},
+		{"a commuted sum without dollar signs", `Factor x²+x-2.`, `-2+x+x^2`, `(x-1)(x+2)`, Options{}, "no"},
+		{"a part of what stands there", `Let $y = (a+b)^2 + 1$; expand the square.`, `(b+a)^2`, `a^2+2ab+b^2`, Options{}, "no"},
+		{"an equation turned", `Bring $2x+4y=3$ into normal form.`, `3=4y+2x`, `2x+4y-3=0`, Options{}, "no"},
+		{"factored indeed", `Factor x²+x-2.`, `(2+x)(x-1)`, `(x-1)(x+2)`, Options{}, "yes"},
+		{"what the truth says too, commuted", `Simplify $x+1+0$.`, `1+x`, `x+1`, Options{}, "yes"},
 		{"a variable", `Solve for x: $x=y$`, `y`, `y`, Options{}, "yes"},
 	}
 	for _, c := range cases {
@@ -138,6 +149,11 @@ func TestNoVerdict(t *testing.T) {
 	_, err = g.Grade(t.Context(), input("5", strings.Repeat("1+", 2000)))
 	if !errors.As(err, &nothing) || nothing.Reason != reward.BadTruth {
 		t.Errorf("a truth that is too long: %v", err)
+	}
+	for _, truth := range []string{`{"a":1}`, `["a", "b"]`, `\frac{`, `\frac{1}{2`} {
+		if f, err := g.Grade(t.Context(), input("5", truth)); !errors.As(err, &nothing) || nothing.Reason != reward.BadTruth {
+			t.Errorf("%s, which no answer can be: %+v, %v", truth, f, err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

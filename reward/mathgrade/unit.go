@@ -2,6 +2,7 @@ package mathgrade
 
 import (
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -104,23 +105,55 @@ func unitName(s string) string {
 	return strings.ReplaceAll(name, " ^", "^")
 }
 
-// unitScale is what a unit in unitName's form measures, if the table has it.
+// unitScale is what a unit in unitName's form measures, if the table has all that it is made of: cm^2, mile / hour.
 func unitScale(name string) (scale, bool) {
-	base, power, raised := strings.Cut(name, "^")
-	u, ok := units(singular(base))
-	if !ok {
-		return scale{}, false
+	factor, dims := big.NewRat(1, 1), map[string]int{}
+	sign := 1
+	for w := range strings.FieldsSeq(spelled(name)) {
+		switch w {
+		case "/":
+			sign = -1
+			continue
+		case "*":
+			continue
+		}
+		base, power, raised := strings.Cut(w, "^")
+		u, ok := units(singular(base))
+		n := 1
+		if raised {
+			v, err := strconv.Atoi(power)
+			if err != nil || v == 0 || v < -3 || v > 3 {
+				return scale{}, false
+			}
+			n = v
+		}
+		if !ok {
+			return scale{}, false
+		}
+		n, sign = n*sign, 1
+		dims[u.of] += n
+		for ; n > 0; n-- {
+			factor.Mul(factor, u.factor)
+		}
+		for ; n < 0; n++ {
+			factor.Quo(factor, u.factor)
+		}
 	}
-	if !raised {
-		return u, true
+	var of []string
+	for d, n := range dims {
+		of = append(of, d+"^"+strconv.Itoa(n))
 	}
-	n, err := strconv.Atoi(power)
-	if err != nil || n < 1 || n > 3 {
-		return scale{}, false
+	slices.Sort(of)
+	return scale{strings.Join(of, " "), factor}, len(of) > 0
+}
+
+// spelled writes the short names of speeds in full.
+func spelled(name string) string {
+	switch name {
+	case "mph":
+		return "mile / hour"
+	case "kph", "kmh":
+		return "km / hour"
 	}
-	f := big.NewRat(1, 1)
-	for range n {
-		f.Mul(f, u.factor)
-	}
-	return scale{u.of + "^" + power, f}, true
+	return name
 }

@@ -124,42 +124,54 @@ func (q question) offers(label string) bool {
 func (q question) answer(text, marker string) (named, where string) {
 	if marker != "" {
 		if i := strings.LastIndex(text, marker); i >= 0 {
-			return q.read(reward.FirstLine(text[i+len(marker):]), true), fmt.Sprintf("after %q", marker)
+			return q.read(reward.FirstLine(text[i+len(marker):]), formal), fmt.Sprintf("after %q", marker)
 		}
 	}
 	if inside, ok := reward.Boxed(text); ok {
-		return q.read(inside, true), `in \boxed{}`
+		return q.read(inside, formal), `in \boxed{}`
 	}
 	if at := lastMatch(answerIs, text); at >= 0 {
-		return q.read(reward.FirstLine(text[at:]), true), `after "answer is"`
+		return q.read(reward.FirstLine(text[at:]), announced), `after "answer is"`
 	}
-	if named = q.read(text, false); named != "" && (len(q.options) > 0 || named == q.want) {
+	if named = q.read(text, unannounced); named != "" && (len(q.options) > 0 || named == q.want) {
 		return named, "all of the text"
 	}
-	return q.read(lastLine(text), false), "last line"
+	return q.read(lastLine(text), unannounced), "last line"
 }
 
 // answerIs is what announces an answer.
 var answerIs = regexp.MustCompile(`(?i)\b(?:answer|choice|option)\s+is\b:?|\banswer\**:`)
 
-// read is the option that a piece of text names. Announced text may go on after it ("B because …", "yes, since …").
-func (q question) read(s string, announced bool) string {
+// setting is how an answer stands in its text.
+type setting uint8
+
+const (
+	unannounced setting = iota
+	announced           // behind "answer is"
+	formal              // behind the marker, in a box
+)
+
+// read is the option that a piece of text names. An answer may go on after it only as alone says ("B because …", "yes, since …").
+func (q question) read(s string, at setting) string {
 	s = bare(s)
 	plain := plainText(s)
 	if plain == q.want {
 		return q.want
 	}
-	if name, several := q.byText(plain, announced); name != "" || several {
+	if name, rest, several := q.byText(plain, at); name != "" || several {
+		if several || !q.alone(name, rest, "", at == formal) {
+			return ""
+		}
 		return name
 	}
-	if label, rest := labelAt(s, announced); label != "" && q.offers(label) {
-		if !q.settled(label, rest, announced) {
+	if label, rest := labelAt(s, at != unannounced); label != "" && q.offers(label) {
+		if plain := plainText(rest); q.namesText(plain, label) || !q.alone(label, rest, q.text(label), at == formal) {
 			return ""
 		}
 		return label
 	}
 	switch {
-	case announced && len(q.options) == 0 && startsWith(plain, q.want):
+	case at != unannounced && len(q.options) == 0 && startsWith(plain, q.want) && q.alone(q.want, plain[len(q.want):], "", at == formal):
 		return q.want
 	case len(q.options) == 0:
 		return plain
@@ -167,50 +179,29 @@ func (q question) read(s string, announced bool) string {
 	return ""
 }
 
-// byText finds the option whose text it is, or begins with where it is announced; several = two options have that text.
-func (q question) byText(plain string, announced bool) (name string, several bool) {
+// text is the text of a label's option.
+func (q question) text(label string) string {
+	for _, o := range q.options {
+		if o.label == label {
+			return strings.Trim(o.text, " .")
+		}
+	}
+	return ""
+}
+
+// byText finds the option whose text it is, or begins with where it is announced, and what follows that; several = two options have that
+// text.
+func (q question) byText(plain string, at setting) (name, rest string, several bool) {
 	best := -1
 	for _, o := range q.options {
 		text := plainText(o.text)
-		if text == "" || len(text) < best || !(plain == text || announced && startsWith(plain, text)) {
+		if text == "" || len(text) < best || !(plain == text || at != unannounced && startsWith(plain, text)) {
 			continue
 		}
 		several = len(text) == best && name != o.name()
-		best, name = len(text), o.name()
+		best, name, rest = len(text), o.name(), plain[len(text):]
 	}
-	if several {
-		return "", true
-	}
-	return name, false
-}
-
-// settled reports whether what follows a label leaves it the only one named: nothing, its own text, or an explanation. One that was not
-// announced explains itself on the same line and names no other: a list of all options names none.
-func (q question) settled(label, rest string, announced bool) bool {
-	plain := plainText(rest)
-	if plain == "" {
-		return true
-	}
-	for _, o := range q.options {
-		if text := plainText(o.text); o.label == label && text == plain {
-			return true
-		}
-	}
-	for _, o := range q.options {
-		if o.label == label || o.label == "" {
-			continue
-		}
-		if plainText(o.text) == plain || !announced && strings.Contains(rest, "("+o.label+")") {
-			return false
-		}
-	}
-	for _, joint := range []string{"or ", "and ", ",", "/", "&"} {
-		if after, ok := strings.CutPrefix(rest, joint); ok {
-			other, _ := labelAt(bare(after), true)
-			return other == "" || other == label || !q.offers(other)
-		}
-	}
-	return announced || !strings.Contains(strings.TrimSpace(rest), "\n")
+	return name, rest, several
 }
 
 // labelAt reads the letter that s begins with: "(B)…", "B)…", "B.…", "B:…" or B alone; where it is announced also "B …".

@@ -2,7 +2,9 @@ package textgrade
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -33,6 +35,11 @@ func (g f1) Grade(_ context.Context, in reward.Input) (reward.Finding, error) {
 	wants, err := truths(in.Task)
 	if err != nil {
 		return reward.Finding{}, err
+	}
+	if t := strings.TrimSpace(*in.Task.Answer); strings.ContainsAny(t[:1], "{[") && json.Valid([]byte(t)) {
+		if t[0] == '{' || !slices.ContainsFunc(wants, func(w string) bool { return len(squadTokens(w)) > 0 }) {
+			return reward.Finding{}, badTruth("%s: expected a text, or a list of texts with words in them", reward.Clip(t, 80))
+		}
 	}
 	text, f, done, err := judged(in)
 	if done {

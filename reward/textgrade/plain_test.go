@@ -35,6 +35,11 @@ func TestTokenF1(t *testing.T) {
 			t.Errorf("%s: %v exact %v (%v), want %v and %v", name, f.Score, f.Parts, err, c.want, c.exact)
 		}
 	}
+	for _, truth := range []string{`[]`, `{"a": 1}`, `[""]`, `["the", "."]`} {
+		if got := reason(t, grader(t, "f1", ""), answered(asked("q", truth, ""), "x")); got != "bad_ground_truth" {
+			t.Errorf("%s: %q, want bad_ground_truth", truth, got)
+		}
+	}
 	if got := reason(t, grader(t, "f1", ""), answered(asked("q", "", ""), "x")); got != "missing_ground_truth" {
 		t.Errorf("no truth: %q", got)
 	}
@@ -62,6 +67,15 @@ func TestJSONOfASchema(t *testing.T) {
 		}
 		if got := score(t, grader(t, "json_schema", ""), answered(asked("q", "", schema), text)); got != want {
 			t.Errorf("the task's, %q: %v, want %v", text, got, want)
+		}
+	}
+	twice := `{"a": "x", "a": 1}`
+	if got := score(t, grader(t, "json_schema", `{"schema": {"type": "object"}}`), answered(asked("q", "", ""), twice)); got != 0 {
+		t.Errorf("%s: %v, want 0: a name stands twice", twice, got)
+	}
+	for _, schema := range []string{`{"$ref": "#"}`, `{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}`} {
+		if got := reason(t, grader(t, "json_schema", `{"schema": `+schema+`}`), answered(asked("q", "", ""), "{}")); got != "bad_ground_truth" {
+			t.Errorf("%s: %q, want bad_ground_truth", schema, got)
 		}
 	}
 	if got := score(t, grader(t, "json_schema", `{"fence": false, "column": "s"}`), answered(asked("q", "", `{"s": "{\"type\": \"integer\"}"}`), "```\n1\n```")); got != 0 {

@@ -186,6 +186,9 @@ func (p *pyText) dict() (any, error) {
 		if !ok || !p.eat(':') {
 			return nil, p.fault("expected a text and : in {}")
 		}
+		if _, twice := dict[name]; twice {
+			return nil, p.fault("a name stands twice in {}")
+		}
 		if dict[name], err = p.value(); err != nil {
 			return nil, err
 		}

@@ -63,7 +63,12 @@ func (g fits) Grade(_ context.Context, in reward.Input) (reward.Finding, error) 
 	}
 	f = reward.Finding{Score: 1, Evidence: "fits the schema", Parts: []reward.Part{recorded("json", 1, nil)}}
 	if faults := schema.Faults(doc); faults != "" {
+		if schema.Endless(doc) {
+			return reward.Finding{}, badTruth("the schema's $ref lead back to themselves: no value fits")
+		}
 		f.Score, f.Evidence = 0, faults
+	} else if name, twice := jsonschema.Twice(text); twice {
+		f.Score, f.Evidence = 0, fmt.Sprintf("%q stands twice in one object", reward.Clip(name, 60))
 	}
 	return f, nil
 }

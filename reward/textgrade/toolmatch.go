@@ -151,6 +151,9 @@ func madeCall(c episode.ToolCall) call {
 	if strings.TrimSpace(text) == "" {
 		text = "{}"
 	}
+	if _, twice := jsonschema.Twice(text); twice {
+		return made // which value is meant cannot be told
+	}
 	if v, err := jsonschema.Decode(text); err == nil {
 		made.args, _ = v.(map[string]any)
 	}
@@ -163,6 +166,9 @@ func textCalls(text string) ([]call, error) {
 	v, err := jsonschema.Decode(text)
 	if err != nil {
 		return pyCalls(text)
+	}
+	if name, twice := jsonschema.Twice(text); twice {
+		return nil, fmt.Errorf("%q stands twice in one object", reward.Clip(name, 60))
 	}
 	if one, ok := v.(map[string]any); ok {
 		v = []any{one}

@@ -44,6 +44,8 @@ func TestCallsAgainstAllowedValues(t *testing.T) {
 		"list too long":           {"math.area", `{"base": 10, "height": 5, "points": [1, 2, 3]}`, 0},
 		"fractions in a list":     {"math.area", `{"base": 10, "height": 5, "points": [1.0, 2]}`, 0},
 		"no JSON":                 {"math.area", `{"base": 10, "height": 5`, 0},
+		"a name twice":            {"math.area", `{"base": 11, "height": 5, "base": 10}`, 0},
+		"a name twice inside":     {"math.area", `{"base": 10, "height": 5, "where": {"city": "Paris", "city": "Rome"}}`, 0},
 		"no object":               {"math.area", `[10, 5]`, 0},
 		"number beyond all sense": {"math.area", `{"base": 1e999999999, "height": 5}`, 0},
 	} {
@@ -106,6 +108,7 @@ func TestCallsWrittenAsText(t *testing.T) {
 		"go('a')":                    1,
 		`[{"name": "go", "arguments": {"to": "a"}}]`:                       1,
 		"```json\n{\"name\": \"go\", \"arguments\": {\"to\": \"a\"}}\n```": 1,
+		`[{"name": "go", "arguments": {"to": "b", "to": "a"}}]`:            0,
 		"go(to='b')":        0,
 		"go('a', True)":     0,
 		"go('a', to='a')":   0,
@@ -391,7 +394,7 @@ func TestPythonCalls(t *testing.T) {
 	if got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	for _, bad := range []string{"", "f", "f(", "f(a=)", "f(a=1,,b=2)", "f(a=1 b=2)", "f(x)", "f(a=1)(b=2)", "f(a=1, a=2)", "[f()", "f() g()", "f('a)", "f(" + strings.Repeat("[", 1000), "f({1: 2})"} {
+	for _, bad := range []string{"", "f", "f(", "f(a=)", "f(a=1,,b=2)", "f(a=1 b=2)", "f(x)", "f(a=1)(b=2)", "f(a=1, a=2)", "[f()", "f() g()", "f('a)", "f(" + strings.Repeat("[", 1000), "f({1: 2})", "f({'a': 1, 'a': 2})"} {
 		if calls, err := pyCalls(bad); err == nil {
 			t.Errorf("%q is read as %+v", reward.Clip(bad, 40), calls)
 		}
