@@ -22,7 +22,7 @@ func (s *session) conclude(runErr error) error {
 	if s.groups != nil {
 		_ = s.writer.Flush() // the summary counts group verdicts too; what fails here, closing reports
 	}
-	s.draws.done = runErr == nil
+	s.draws.done = why.text == ""
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
@@ -53,6 +53,9 @@ type ending struct {
 }
 
 func (s *session) ending(runErr error) ending {
+	if err := s.draws.command.failure(); runErr == nil && err != nil {
+		return ending{codeTasks, "the tasks command failed; what it gave was played", fmt.Errorf("%w; `%s resume %s` starts it again", err, s.a.program, quoted(s.dir))}
+	}
 	switch {
 	case runErr == nil && s.writer.Summary().Failed > 0:
 		return ending{code: codePartial}

@@ -58,7 +58,7 @@ func (s *session) endGroup(task string, round, samples int) {
 func (s *session) openTasks(ctx context.Context) (sampler.Tasks, error) {
 	cfg := s.taskConfig()
 	if s.set.TasksCommand != "" {
-		cmd, tasks, err := openTasksCommand(ctx, cfg, s.set.TasksCommand, s.dir, s.a.stderr)
+		cmd, tasks, err := openTasksCommand(ctx, cfg, s.set.TasksCommand, s.dir, s.draws.plan != nil, s.a.stderr)
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,35 +179,6 @@ func TestZerosAreNotTakenForDefaults(t *testing.T) {
 	for key, value := range map[string]Pairs{"band": "0-0.8", "mix": "size,floor=0", "held-out": "val,temperature=0"} { // here 0 is what it says
 		if err := read[key](value); err != nil {
 			t.Errorf("%s %s: %v", key, value, err)
-		}
-	}
-}
-
-// powerless counts what would not survive a loss of power.
-type powerless struct{ written, synced int }
-
-func (p *powerless) Write(b []byte) (int, error) { p.written += len(b); return len(b), nil }
-func (p *powerless) Sync() error                 { p.synced = p.written; return nil }
-func (p *powerless) Close() error                { return nil }
-
-// TestTasksOfACommandAreDurableBeforeTheyAreDrawn: the record may name them from then on.
-func TestTasksOfACommandAreDurableBeforeTheyAreDrawn(t *testing.T) {
-	kept := &powerless{}
-	c := &tasksCommand{kept: kept, over: make(chan error, 1)}
-	if err := c.start("echo one; echo two", 0, os.Stderr); err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	for buf, got := make([]byte, 3), 0; ; {
-		n, err := c.Read(buf)
-		if got += n; kept.synced != got || kept.written != got {
-			t.Fatalf("%d bytes were given, %d are kept and %d durable", got, kept.written, kept.synced)
-		}
-		if err != nil {
-			if got != len("one\ntwo\n") || err != io.EOF {
-				t.Errorf("%d bytes, %v", got, err)
-			}
-			return
 		}
 	}
 }

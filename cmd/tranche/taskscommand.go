@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"tranche/episode"
 	"tranche/internal/offspring"
@@ -27,6 +28,8 @@ type tasksCommand struct {
 	out  *os.File // our end of its standard output
 	over chan error
 
+	strict bool // the end of the tasks is written down, so a failure must not be taken for it
+
 	halted atomic.Bool // it was ended because nothing more is to be drawn
 	once   sync.Once
 }
@@ -37,16 +40,19 @@ type keptRows interface {
 	Sync() error
 }
 
+// leftBehind is how long output is still read when the program has ended, of what it left running.
+const leftBehind = time.Second
+
 // givenRows is the variable that tells the program how many rows it gave to earlier sessions.
 const givenRows = "TRANCHE_TASKS_GIVEN"
 
 // openTasksCommand starts a command line. The reader gives the rows that earlier sessions kept, then its own.
-func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string, stderr io.Writer) (*tasksCommand, *taskfile.Reader, error) {
+func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string, strict bool, stderr io.Writer) (*tasksCommand, *taskfile.Reader, error) {
 	kept, rows, err := openKept(filepath.Join(dir, storage.StreamName))
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &tasksCommand{kept: kept, over: make(chan error, 1)}
+	c := &tasksCommand{kept: kept, strict: strict, over: make(chan error, 1)}
 	earlier, err := os.ReadFile(kept.Name())
 	if err == nil {
 		err = syncDir(dir) // the file may be new
@@ -58,7 +64,7 @@ func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string
 		return nil, nil, errors.Join(err, kept.Close())
 	}
 	cfg.Paths = []string{"tasks command"}
-	reader, err := taskfile.Stream(ctx, cfg, io.MultiReader(bytes.NewReader(earlier), c), c.close)
+	reader, err := taskfile.Stream(ctx, cfg, io.MultiReader(bytes.NewReader(earlier), newFreshLines(c, kept, earlier, taskfile.DefaultMaxLineBytes)), c.close)
 	if err != nil {
 		return nil, nil, errors.Join(err, c.close())
 	}
@@ -110,7 +116,12 @@ func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
 		in.Close()
 		began <- err
 		if err == nil {
-			c.over <- c.cmd.Wait()
+			err := c.cmd.Wait()
+			if errors.Is(err, exec.ErrWaitDelay) { // it ended well, and left something running that holds its output
+				err = nil
+			}
+			c.over <- err
+			_ = out.SetReadDeadline(time.Now().Add(leftBehind))
 		}
 	}()
 	if err := <-began; err != nil {
@@ -125,37 +136,49 @@ func (c *tasksCommand) halt() {
 	offspring.End(c.cmd)
 }
 
-// Read gives what the program writes, kept first, so that a loss of power takes no task that was drawn. The end of a program that failed, or was stopped with the run, is no end of the tasks.
+// Read gives what the program writes. The end of a program that was stopped with the run is no end of the tasks; that of one that failed is, so that what it
+// gave is played, and failure tells of it.
 func (c *tasksCommand) Read(p []byte) (int, error) {
 	n, err := c.out.Read(p)
-	if n > 0 {
-		_, werr := c.kept.Write(p[:n])
-		if werr == nil {
-			werr = c.kept.Sync()
-		}
-		if werr != nil {
-			return 0, fmt.Errorf("keep the tasks: %w", werr)
-		}
-	}
-	if err != io.EOF {
-		return n, err
+	if n > 0 || err == nil {
+		return n, nil
 	}
 	if c.halted.Load() {
-		return n, errors.New("the run was stopped")
+		return 0, errors.New("the run was stopped")
+	}
+	if err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) { // of which the latter is that something it left behind holds its output
+		return 0, err
 	}
 	failed := <-c.over
 	c.over <- failed // for the next to ask
-	if failed != nil {
-		return n, fmt.Errorf("it failed: %w", failed)
+	if failed != nil && c.strict {
+		return 0, fmt.Errorf("it failed: %w", failed)
 	}
-	return n, io.EOF
+	return 0, io.EOF
+}
+
+// failure is why the program has failed, nil where it did not or still runs.
+func (c *tasksCommand) failure() error {
+	select {
+	case failed := <-c.over:
+		c.over <- failed // for the next to ask
+		if failed != nil && !c.halted.Load() {
+			return fmt.Errorf("the tasks command failed: %w", failed)
+		}
+	default:
+	}
+	return nil
 }
 
 // close ends the program.
 func (c *tasksCommand) close() (err error) {
 	c.once.Do(func() {
+		if len(c.over) == 0 { // it runs, and nobody wants more of it
+			c.halted.Store(true)
+		}
 		offspring.End(c.cmd)
-		<-c.over
+		failed := <-c.over
+		c.over <- failed // for failure
 		err = errors.Join(c.out.Close(), c.kept.Close())
 	})
 	return err
@@ -180,6 +203,16 @@ func (c *commandSource) Learn(o episode.Outcome) {
 	if l, ok := c.order.(episode.Learner); ok {
 		l.Learn(o)
 	}
+}
+
+// failure is why the command has failed, nil where it did not.
+func (c *commandSource) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.command == nil {
+		return nil
+	}
+	return c.command.failure()
 }
 
 func (c *commandSource) halt() {
