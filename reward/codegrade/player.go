@@ -62,7 +62,7 @@ type callJob struct {
 type outcome struct {
 	value   *value
 	changed map[string]value
-	raised  string // class of an exception, where it was one
+	raised  string // builtin class of an exception, where it raised one
 	why     string // in words, the same whenever the same happens
 }
 
@@ -79,10 +79,10 @@ func (p *player) ask(ctx context.Context, job callJob) (outcome, error) {
 	}
 	job.Nonce = nonce()
 	var told struct {
-		Nonce           string
-		Value           json.RawMessage
-		Changed         map[string]json.RawMessage
-		Raised, Refused string
+		Nonce                 string
+		Value                 json.RawMessage
+		Changed               map[string]json.RawMessage
+		Raised, Kind, Refused string
 	}
 	end, err := p.exchange(ctx, job, &told)
 	switch {
@@ -94,8 +94,10 @@ func (p *player) ask(ctx context.Context, job callJob) (outcome, error) {
 		return outcome{why: "an answer to another test"}, p.lose()
 	case told.Refused != "":
 		return outcome{why: "returned " + clip(told.Refused)}, nil
+	case told.Value == nil && told.Kind == "":
+		return outcome{why: "what it sent is no answer"}, p.lose()
 	case told.Value == nil:
-		return outcome{raised: word(told.Raised), why: "raised " + word(told.Raised)}, nil
+		return outcome{raised: word(told.Kind), why: "raised " + word(told.Raised)}, nil
 	}
 	return p.outcome(told.Value, told.Changed)
 }

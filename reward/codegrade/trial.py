@@ -43,7 +43,7 @@ def trial():
         # names, only those under test are called from here; the others (its classes) may stand in the arguments of such a call and nowhere else.
         def __init__(self, job):
             self.trusted, self.open, self.own, self.modules = {"__name__": "trial"}, set(), set(), set()
-            self.under, self.made, self.unfit = set(), set(), ""
+            self.under, self.made, self.unfit, self.lost = set(), set(), "", ""
             self.entry, self.param, self.body, self.whole = job["entry"], "", [], None
             random.seed(job["seed"])
             self.prelude(job["prelude"])
@@ -291,9 +291,11 @@ def trial():
             results = []
             for step in job["steps"]:
                 program = compile(ast.Module([self.body[step["at"]]], []), "<tests>", "exec", 0, True)
+                before = self.lost  # of what the tests need: then so are all behind it
                 how = self.verdict(lambda: exec(program, space))
                 if step["kind"] == "here":
                     results.append(how)
+                    self.lost = before
             return results
 
         # An argument that cannot be sent is the tests' fault (a function made in a loop), unless what the answer returned made it too large.
@@ -305,26 +307,26 @@ def trial():
                     self.unfit = "an argument is " + str(e)
                 raise
 
+        # A test with a call that came to nothing is lost, whatever it catches.
         def verdict(self, do):
             try:
                 do()
-                return ""
+                return self.lost
             except BaseException as e:
-                return getattr(e, "said", None) or type(e).__name__
+                return self.lost or getattr(e, "said", None) or type(e).__name__
 
         def remote(self, name):
             def call(*args, **kwargs):
+                if self.lost:
+                    raise Lost
                 send({"call": name, "args": [self.sent(a) for a in args],
                       "kwargs": {k: self.sent(v) for k, v in kwargs.items()}, "wrap": []})
                 told = receive()
                 if "value" not in told:
-                    kind = getattr(builtins, told.get("raised", ""), None)
-                    if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, (StopIteration, StopAsyncIteration)):
-                        kind = Exception  # an end of iteration would end a loop of the tests early, as if all were well
-                    try:
-                        e = kind("the answer's function raised it")
-                    except TypeError:  # one that is not made of a text
-                        e = Exception("the answer's function raised it")
+                    e = raised(told["raised"])
+                    if e is None:
+                        self.lost = told["said"]
+                        raise Lost
                     e.said = told["said"]
                     raise e
                 value = decode(told["value"])
@@ -333,6 +335,22 @@ def trial():
                         restore(args[int(at)], decode(after))
                 return value
             return call
+
+    class Lost(BaseException):  # a call that ended its program or its time, or returned what cannot be told: nobody raised anything
+        pass
+
+    # The exception that the answer's function raised, as far as it is of a builtin class; None where it raised none.
+    def raised(name):
+        kind = getattr(builtins, name, None)
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            return None
+        if issubclass(kind, (StopIteration, StopAsyncIteration, GeneratorExit)):
+            kind = kind.__base__  # an end of iteration would end a loop of the tests early, as if all were well
+        for k in kind.__mro__:  # some are not made of a text
+            try:
+                return k("the answer's function raised it")
+            except TypeError:
+                pass
 
     def restore(old, new):  # what the function did to its argument
         if isinstance(old, (list, bytearray)):
