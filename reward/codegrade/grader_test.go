@@ -55,6 +55,16 @@ func TestFormsOfTests(t *testing.T) {
 	newGrader(t, Options{}).settle(t, cases, 2)
 }
 
+// A prompt is run with the tests only where it defines something: words may well be Python too.
+func TestWordsAreNoCode(t *testing.T) {
+	var list []question
+	for _, prompt := range []string{"Implement", "exit()", "add<x> + y", "a: int", "1 / 0", "while True: pass", "Add\x00"} {
+		list = append(list, question{name: prompt, answer: "def f(x): return x + 1", want: 1,
+			task: task(prompt, map[string]any{"prompt": prompt, "entry_point": "f", "test": "def check(candidate):\n    assert candidate(1) == 2"}, "")})
+	}
+	newGrader(t, Options{}).settle(t, list, 2)
+}
+
 func TestTiersAreParts(t *testing.T) {
 	g := newGrader(t, Options{Tiers: map[string]float64{"compiles": 1, "runs": 1, "share": 4, "all": 2}})
 	tests := task("tiers", nil, `["assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 4", "assert f(4) == 5"]`)

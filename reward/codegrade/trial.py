@@ -55,12 +55,14 @@ def trial():
             for end in ("", "\n    pass\n", "\n\tpass\n"):
                 try:
                     program = compile(text + end, "<prompt>", "exec", 0, True)
+                    body = ast.parse(text + end).body
                     break
-                except SyntaxError:
+                except (SyntaxError, ValueError):
                     continue
             else:
                 return  # a prompt in words
-            exec(program, self.trusted)
+            if any(isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) for s in body):  # else it is words that happen to be Python
+                exec(program, self.trusted)
             self.trusted.pop(self.entry, None)
 
         def setup(self, body):  # it is run after the answer too, which may define what it needs
