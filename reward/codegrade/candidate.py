@@ -18,6 +18,7 @@ def candidate():
             program = compile(job["source"], "<answer>", "exec", 0, True)
         except BaseException as e:  # SyntaxError, ValueError (zero bytes), RecursionError, MemoryError
             return {"stage": "compile", "raised": type(e).__name__}
+        send({"nonce": job["nonce"], "stage": "load"})  # it is Python, whatever loading it does
         try:
             exec(program, space)
         except BaseException as e:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/episode"
 	"tranche/reward"
 )
 
@@ -87,6 +88,30 @@ func TestTiersAreParts(t *testing.T) {
 			if got[i] != want {
 				t.Errorf("%s: %v, want score %v and tiers %v %v %v %v", c.name, got, c.score, c.compiles, c.runs, c.share, c.all)
 				break
+			}
+		}
+	}
+}
+
+// What compiles is known before it is loaded, so that the tier means the same in every form.
+func TestAnEndWhileLoadingIsPython(t *testing.T) {
+	g := newGrader(t, Options{CPU: time.Second, TestCPU: 300 * time.Millisecond})
+	functions := task("loading", nil, `["assert f(1) == 1"]`)
+	main := task("loading main", nil, `{"inputs":["1"],"outputs":["1"]}`)
+	for name, c := range map[string]struct {
+		answer   string
+		compiles float64
+	}{
+		"exits":      {"import os\nos._exit(1)", 1},
+		"spins":      {"while 1: pass", 1},
+		"is killed":  {"import os\nos.kill(os.getpid(), 9)", 1},
+		"raises":     {"raise KeyError", 1},
+		"no program": {"def f(:", 0},
+	} {
+		for _, tests := range []*episode.Task{functions, main} {
+			f, err := g.judge(tests, c.answer)
+			if err != nil || score(f, "compiles") != c.compiles || score(f, "runs") != 0 || f.Score != 0 {
+				t.Errorf("%s (%s): %+v, %v; want compiles %v and no more", name, tests.ID, f, err, c.compiles)
 			}
 		}
 	}

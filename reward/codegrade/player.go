@@ -33,9 +33,12 @@ type player struct {
 	tier  sandbox.Tier
 
 	deaths int
-	stage  string // how far loading came: compile, run, setup, names, ready; "" = not tried, or ended there
+	stage  string // how far loading came: compile, load, run, setup, names, ready; "" = not tried, or ended before it was compiled
 	broken string // why no more tests are run, "" = they are
 }
+
+// stageLoad is where a program is that was compiled and is not loaded yet.
+const stageLoad = "load"
 
 // loadJob tells candidate.py what to be.
 type loadJob struct {
@@ -147,17 +150,24 @@ func (p *player) loadIt(ctx context.Context) error {
 	job := p.load
 	job.Nonce = nonce()
 	var told struct{ Nonce, Stage, Raised, Missing string }
-	end, err := p.exchange(ctx, job, &told)
-	if err != nil {
-		return err
-	}
-	if end != "" {
-		p.stage, p.broken = "", "loading it ended the program: "+end
-		return nil
-	}
-	if told.Nonce != job.Nonce {
-		p.stage, p.broken = "", "loading it: no word of ours"
-		return p.lose()
+	p.stage = ""
+	for next := any(job); ; next = nil { // it says when it has been compiled, then what came of it
+		end, err := p.exchange(ctx, next, &told)
+		if err != nil {
+			return err
+		}
+		if end != "" {
+			p.broken = "loading it ended the program: " + end
+			return nil
+		}
+		if told.Nonce != job.Nonce {
+			p.broken = "loading it: no word of ours"
+			return p.lose()
+		}
+		if told.Stage != stageLoad || p.stage == stageLoad {
+			break
+		}
+		p.stage = stageLoad
 	}
 	p.stage = told.Stage
 	switch told.Stage {
