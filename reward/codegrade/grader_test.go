@@ -179,6 +179,20 @@ func TestBrokenTasksGetNoVerdict(t *testing.T) {
 	}
 }
 
+// Tests are many before they are too many: taking them apart is linear in their number.
+func TestManyTests(t *testing.T) {
+	g := newGrader(t, Options{CPU: time.Minute, Wall: time.Minute, Sample: 2})
+	many := task("many", nil, strings.Repeat("assert f(1) == 1, 'x'\n", 3000))
+	if f, err := g.judge(many, "def f(x): return x"); err != nil || f.Score != 1 {
+		t.Errorf("%+v, %v; want score 1", f, err)
+	}
+	for how, want := range map[sandbox.Status]string{sandbox.StatusCPULimit: TestsTooLong, sandbox.StatusNonzero: reward.BadTruth, sandbox.StatusOK: reward.BadTruth} {
+		if err := endedBy(how, "it"); reason(err) != want {
+			t.Errorf("ended by %s: %v, want %s", how, err, want)
+		}
+	}
+}
+
 // failing is a back end that fails at one point of a grading, the n-th time it comes there.
 type failing struct {
 	sandbox.Executor

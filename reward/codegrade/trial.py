@@ -156,22 +156,31 @@ def trial():
             if self.whole is not None:
                 self.fit(self.free(self.whole))
                 return [{"kind": "here", "at": 0}]
-            steps = []
+            steps, later = [], self.later()
             for at, s in enumerate(self.body):
                 if isinstance(s, ast.Pass) or isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant):
                     continue
                 if isinstance(s, ast.Assert) and isinstance(s.test, ast.Constant) and s.test.value:
                     continue  # HumanEval's `assert True, "…"` says nothing
-                step = self.step(at, s)
+                step = self.step(at, s, later[at])
                 if step:
                     steps.append(step)
             return steps
 
-        def step(self, at, s):
+        # For each statement the names that those behind it use: sets are shared, as there may be thousands of statements.
+        def later(self):
+            sets, names = [], frozenset()
+            for s in reversed(self.body):
+                sets.append(names)
+                more = loaded(s)
+                if not more <= names:
+                    names = names | more
+            return sets[::-1]
+
+        def step(self, at, s, later):
             if not self.free(s) & (self.open | self.own):
                 self.do(s)  # an assert among them that fails is the task's fault
                 return None if isinstance(s, ast.Assert) else {"kind": "do", "at": at}
-            later = set().union(*map(loaded, self.body[at + 1:]))
             changed = self.touched(s) & later
             if isinstance(s, ast.Assert):
                 apart = None if changed else self.apart(s)
