@@ -408,6 +408,12 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		t.Error("weights that are all 0 were accepted")
 	}
 	kind := Kind(func() (sandbox.Executor, error) { return nil, os.ErrInvalid }, small())
+	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
+		_, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(with)})
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", with, err, want)
+		}
+	}
 	if _, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(`{"cpu":"2s","tiers":{"all":1},"tests":"t","seed":3}`)}); err != nil {
 		t.Error(err)
 	}
