@@ -70,11 +70,14 @@ func (s *session) openGradingBoxes() (sandbox.Executor, error) { return s.kit.bo
 // codeKind is the grader of programs.
 func (s *session) codeKind() reward.Kind { return codegrade.Kind(s.openGradingBoxes, s.gradingSpec()) }
 
-// checkGradingSandbox tries a sandbox where a grader needs one: what this host cannot do is known before the first episode, and so is a
-// reward timeout that is too short.
-func (s *session) checkGradingSandbox(ctx context.Context) error {
-	var errs []error
-	var one *codegrade.Grader
+// namedCode is a grader of programs, and what the settings call it.
+type namedCode struct {
+	*codegrade.Grader
+	name string
+}
+
+// codeGraders are the graders of programs, made for a check before the run.
+func (s *session) codeGraders() (list []namedCode) {
 	for _, r := range s.set.Reward {
 		if r.Kind != codegrade.KindName {
 			continue
@@ -83,15 +86,58 @@ func (s *session) checkGradingSandbox(ctx context.Context) error {
 		if err != nil {
 			continue // checkGraders tells what is wrong with its options
 		}
-		one = made.(*codegrade.Grader)
-		if err := one.EnoughTime(s.set.ScoreTimeout); err != nil {
-			errs = append(errs, withCode(codeUsage, fmt.Errorf("reward: %s: %w", r.Name, err)))
-		}
+		list = append(list, namedCode{made.(*codegrade.Grader), r.Name})
 	}
-	if one == nil {
+	return list
+}
+
+// mostFitted is of how many tasks it is looked at whether graders of programs find their tests.
+const mostFitted = 200
+
+// checkTests tells where tasks lack the columns that a grader of programs needs: it is an error where none of them has any.
+func (s *session) checkTests(ctx context.Context) error {
+	graders := s.codeGraders()
+	if len(graders) == 0 {
 		return nil
 	}
-	if err := one.Check(ctx); err != nil {
+	tasks, err := s.someTasks(ctx, mostFitted)
+	if err != nil {
+		return withCode(codeTasks, err)
+	}
+	var errs []error
+	for _, g := range graders {
+		misfits, why := 0, error(nil)
+		for _, t := range tasks {
+			if err := g.Fits(t); err != nil {
+				misfits, why = misfits+1, err
+			}
+		}
+		said := fmt.Sprintf("reward: %s: %d of %d tasks that were looked at have no tests for it", g.name, misfits, len(tasks))
+		switch {
+		case misfits == 0:
+		case int64(misfits) == s.tasks.Tasks:
+			errs = append(errs, withCode(codeUsage, fmt.Errorf("%s: %w", said, why)))
+		default:
+			s.a.notice("%s (%v): they will have no verdict", said, why)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkGradingSandbox tries a sandbox where a grader needs one: what this host cannot do is known before the first episode, and so is a
+// reward timeout that is too short.
+func (s *session) checkGradingSandbox(ctx context.Context) error {
+	var errs []error
+	graders := s.codeGraders()
+	if len(graders) == 0 {
+		return nil
+	}
+	for _, g := range graders {
+		if err := g.EnoughTime(s.set.ScoreTimeout); err != nil {
+			errs = append(errs, withCode(codeUsage, fmt.Errorf("reward: %s: %w", g.name, err)))
+		}
+	}
+	if err := graders[0].Check(ctx); err != nil {
 		errs = append(errs, withCode(codeUsage, fmt.Errorf("reward: sandbox: %w; `%s sandbox check` tells what this machine can hold", err, s.a.program)))
 	}
 	return errors.Join(errs...)

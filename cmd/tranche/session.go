@@ -167,7 +167,7 @@ func (s *session) checkTasks(ctx context.Context) error {
 		return withCode(codeTasks, err)
 	}
 	s.tellTasks()
-	return errors.Join(s.checkTools(ctx, actor), s.planDraws(ctx))
+	return errors.Join(s.checkTools(ctx, actor), s.checkTests(ctx), s.planDraws(ctx))
 }
 
 // checkTaskConfig checks how the tasks are read; a command names no files.

@@ -7,6 +7,8 @@ def candidate():
     encode, decode, receive, send, Refused = wire()
     wraps = {n: getattr(builtins, n) for n in
              ("tuple", "list", "set", "frozenset", "sorted", "dict", "len", "int", "float", "str", "bool", "sum", "abs", "max", "min", "round")}
+    raisable = {id(t): n for n, t in vars(builtins).items() if isinstance(t, type) and issubclass(t, BaseException) and t.__name__ == n}
+    mro = type.__dict__["__mro__"].__get__
     module = types.ModuleType("solution")  # not __main__: what stands under that name's guard is no part of a function's task
     space = module.__dict__
     sys.modules["solution"] = module
@@ -16,6 +18,7 @@ def candidate():
             program = compile(job["source"], "<answer>", "exec", 0, True)
         except BaseException as e:  # SyntaxError, ValueError (zero bytes), RecursionError, MemoryError
             return {"stage": "compile", "raised": type(e).__name__}
+        send({"nonce": job["nonce"], "stage": "load"})  # it is Python, whatever loading it does
         try:
             exec(program, space)
         except BaseException as e:
@@ -57,14 +60,19 @@ def candidate():
     def answer(job):
         try:
             value, changed = work_out(job)
-            told = {"value": encode(value)}
-            if changed:
-                told["changed"] = changed
-            return told
         except Refused as e:
             return {"refused": str(e)}
-        except BaseException as e:
-            return {"raised": type(e).__name__}
+        except BaseException as e:  # kind: the class that tests which catch it know it by
+            return {"raised": type(e).__name__, "kind": next(raisable[id(t)] for t in mro(type(e)) if id(t) in raisable)}
+        try:
+            told = {"value": encode(value)}
+        except Refused as e:
+            return {"refused": str(e)}
+        except BaseException as e:  # of an iterator, say: the call itself did not raise it
+            return {"refused": "what cannot be read: " + type(e).__name__}
+        if changed:
+            told["changed"] = changed
+        return told
 
     while True:
         job = receive()

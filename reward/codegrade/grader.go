@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/episode"
 	"tranche/reward"
 )
 
@@ -80,6 +81,21 @@ func (g *Grader) EnoughTime(timeout time.Duration) error {
 		return nil
 	}
 	return fmt.Errorf("the reward timeout is %s, and a verdict may take %s with wall %s: raise it, or lower wall", timeout, g.Longest(), g.opt.Wall)
+}
+
+// Fits tells whether a task has the columns that this grader judges by; the error says which it lacks.
+func (g *Grader) Fits(t *episode.Task) error {
+	var err error
+	if g.opt.Form == FormRepo {
+		_, err = g.opt.Repo.yard(readRow(t))
+	} else {
+		_, err = g.opt.sourceOf(t)
+	}
+	var u *reward.Unjudged
+	if errors.As(err, &u) && u.Reason == reward.MissingTruth {
+		return err
+	}
+	return nil // what is there and broken is said where it is graded
 }
 
 // Grade implements reward.Grader.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/episode"
 	"tranche/reward"
 )
 
@@ -55,6 +56,16 @@ func TestFormsOfTests(t *testing.T) {
 	newGrader(t, Options{}).settle(t, cases, 2)
 }
 
+// A prompt is run with the tests only where it defines something: words may well be Python too.
+func TestWordsAreNoCode(t *testing.T) {
+	var list []question
+	for _, prompt := range []string{"Implement", "exit()", "add<x> + y", "a: int", "1 / 0", "while True: pass", "Add\x00"} {
+		list = append(list, question{name: prompt, answer: "def f(x): return x + 1", want: 1,
+			task: task(prompt, map[string]any{"prompt": prompt, "entry_point": "f", "test": "def check(candidate):\n    assert candidate(1) == 2"}, "")})
+	}
+	newGrader(t, Options{}).settle(t, list, 2)
+}
+
 func TestTiersAreParts(t *testing.T) {
 	g := newGrader(t, Options{Tiers: map[string]float64{"compiles": 1, "runs": 1, "share": 4, "all": 2}})
 	tests := task("tiers", nil, `["assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 4", "assert f(4) == 5"]`)
@@ -77,6 +88,30 @@ func TestTiersAreParts(t *testing.T) {
 			if got[i] != want {
 				t.Errorf("%s: %v, want score %v and tiers %v %v %v %v", c.name, got, c.score, c.compiles, c.runs, c.share, c.all)
 				break
+			}
+		}
+	}
+}
+
+// What compiles is known before it is loaded, so that the tier means the same in every form.
+func TestAnEndWhileLoadingIsPython(t *testing.T) {
+	g := newGrader(t, Options{CPU: time.Second, TestCPU: 300 * time.Millisecond})
+	functions := task("loading", nil, `["assert f(1) == 1"]`)
+	main := task("loading main", nil, `{"inputs":["1"],"outputs":["1"]}`)
+	for name, c := range map[string]struct {
+		answer   string
+		compiles float64
+	}{
+		"exits":      {"import os\nos._exit(1)", 1},
+		"spins":      {"while 1: pass", 1},
+		"is killed":  {"import os\nos.kill(os.getpid(), 9)", 1},
+		"raises":     {"raise KeyError", 1},
+		"no program": {"def f(:", 0},
+	} {
+		for _, tests := range []*episode.Task{functions, main} {
+			f, err := g.judge(tests, c.answer)
+			if err != nil || score(f, "compiles") != c.compiles || score(f, "runs") != 0 || f.Score != 0 {
+				t.Errorf("%s (%s): %+v, %v; want compiles %v and no more", name, tests.ID, f, err, c.compiles)
 			}
 		}
 	}
@@ -140,6 +175,20 @@ func TestBrokenTasksGetNoVerdict(t *testing.T) {
 		_, err := g.judge(task(name, c.columns, c.truth), "def f(x): return x\nisclose = lambda *a: True")
 		if got := reason(err); got != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// Tests are many before they are too many: taking them apart is linear in their number.
+func TestManyTests(t *testing.T) {
+	g := newGrader(t, Options{CPU: time.Minute, Wall: time.Minute, Sample: 2})
+	many := task("many", nil, strings.Repeat("assert f(1) == 1, 'x'\n", 3000))
+	if f, err := g.judge(many, "def f(x): return x"); err != nil || f.Score != 1 {
+		t.Errorf("%+v, %v; want score 1", f, err)
+	}
+	for how, want := range map[sandbox.Status]string{sandbox.StatusCPULimit: TestsTooLong, sandbox.StatusNonzero: reward.BadTruth, sandbox.StatusOK: reward.BadTruth} {
+		if err := endedBy(how, "it"); reason(err) != want {
+			t.Errorf("ended by %s: %v, want %s", how, err, want)
 		}
 	}
 }
@@ -359,6 +408,12 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		t.Error("weights that are all 0 were accepted")
 	}
 	kind := Kind(func() (sandbox.Executor, error) { return nil, os.ErrInvalid }, small())
+	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
+		_, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(with)})
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", with, err, want)
+		}
+	}
 	if _, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(`{"cpu":"2s","tiers":{"all":1},"tests":"t","seed":3}`)}); err != nil {
 		t.Error(err)
 	}

@@ -52,7 +52,7 @@ type Options struct {
 	// empty lines at the end), exact. Default tokens.
 	Output string `json:"output"`
 
-	// CPU is the CPU time of all tests of an answer together, TestCPU that of one test. Default 10s and 4s.
+	// CPU is the CPU time of all tests of an answer together, TestCPU that of one test. Default 10s, and 4s or CPU where that is less.
 	CPU     time.Duration `json:"cpu"`
 	TestCPU time.Duration `json:"test-cpu"`
 	// Wall is the time of all tests of an answer together; the reward timeout has to be longer. Default 20s.
@@ -83,16 +83,19 @@ func (o Options) withDefaults() Options {
 			*d.field = d.standin
 		}
 	}
-	if len(o.Tiers) == 0 {
+	if o.Tiers == nil {
 		o.Tiers = map[string]float64{"all": 1}
 	}
 	for _, d := range []struct {
 		field   *time.Duration
 		standin time.Duration
-	}{{&o.CPU, 10 * time.Second}, {&o.TestCPU, 4 * time.Second}, {&o.Wall, 20 * time.Second}} {
+	}{{&o.CPU, 10 * time.Second}, {&o.Wall, 20 * time.Second}} {
 		if *d.field == 0 {
 			*d.field = d.standin
 		}
+	}
+	if o.TestCPU == 0 {
+		o.TestCPU = min(4*time.Second, o.CPU)
 	}
 	o.Repo = o.Repo.withDefaults()
 	return o
@@ -131,10 +134,16 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %s, expected more than 0s", d.name, d.value))
 		}
 	}
+	if o.CPU > 0 && o.TestCPU > o.CPU {
+		errs = append(errs, fmt.Errorf("test-cpu: %s, expected no more than cpu, which is %s", o.TestCPU, o.CPU))
+	}
 	return errors.Join(slices.Concat(errs, o.tierFaults(), o.Repo.faults())...)
 }
 
 func (o Options) tierFaults() (errs []error) {
+	if len(o.Tiers) == 0 {
+		return []error{fmt.Errorf("tiers: there is none, expected some of %s with their weights", strings.Join(tierNames(), ", "))}
+	}
 	sum := 0.0
 	for _, name := range sortedKeys(o.Tiers) {
 		w := o.Tiers[name]

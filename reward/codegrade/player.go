@@ -33,9 +33,12 @@ type player struct {
 	tier  sandbox.Tier
 
 	deaths int
-	stage  string // how far loading came: compile, run, setup, names, ready; "" = not tried, or ended there
+	stage  string // how far loading came: compile, load, run, setup, names, ready; "" = not tried, or ended before it was compiled
 	broken string // why no more tests are run, "" = they are
 }
+
+// stageLoad is where a program is that was compiled and is not loaded yet.
+const stageLoad = "load"
 
 // loadJob tells candidate.py what to be.
 type loadJob struct {
@@ -62,7 +65,7 @@ type callJob struct {
 type outcome struct {
 	value   *value
 	changed map[string]value
-	raised  string // class of an exception, where it was one
+	raised  string // builtin class of an exception, where it raised one
 	why     string // in words, the same whenever the same happens
 }
 
@@ -79,10 +82,10 @@ func (p *player) ask(ctx context.Context, job callJob) (outcome, error) {
 	}
 	job.Nonce = nonce()
 	var told struct {
-		Nonce           string
-		Value           json.RawMessage
-		Changed         map[string]json.RawMessage
-		Raised, Refused string
+		Nonce                 string
+		Value                 json.RawMessage
+		Changed               map[string]json.RawMessage
+		Raised, Kind, Refused string
 	}
 	end, err := p.exchange(ctx, job, &told)
 	switch {
@@ -94,8 +97,10 @@ func (p *player) ask(ctx context.Context, job callJob) (outcome, error) {
 		return outcome{why: "an answer to another test"}, p.lose()
 	case told.Refused != "":
 		return outcome{why: "returned " + clip(told.Refused)}, nil
+	case told.Value == nil && told.Kind == "":
+		return outcome{why: "what it sent is no answer"}, p.lose()
 	case told.Value == nil:
-		return outcome{raised: word(told.Raised), why: "raised " + word(told.Raised)}, nil
+		return outcome{raised: word(told.Kind), why: "raised " + word(told.Raised)}, nil
 	}
 	return p.outcome(told.Value, told.Changed)
 }
@@ -145,17 +150,24 @@ func (p *player) loadIt(ctx context.Context) error {
 	job := p.load
 	job.Nonce = nonce()
 	var told struct{ Nonce, Stage, Raised, Missing string }
-	end, err := p.exchange(ctx, job, &told)
-	if err != nil {
-		return err
-	}
-	if end != "" {
-		p.stage, p.broken = "", "loading it ended the program: "+end
-		return nil
-	}
-	if told.Nonce != job.Nonce {
-		p.stage, p.broken = "", "loading it: no word of ours"
-		return p.lose()
+	p.stage = ""
+	for next := any(job); ; next = nil { // it says when it has been compiled, then what came of it
+		end, err := p.exchange(ctx, next, &told)
+		if err != nil {
+			return err
+		}
+		if end != "" {
+			p.broken = "loading it ended the program: " + end
+			return nil
+		}
+		if told.Nonce != job.Nonce {
+			p.broken = "loading it: no word of ours"
+			return p.lose()
+		}
+		if told.Stage != stageLoad || p.stage == stageLoad {
+			break
+		}
+		p.stage = stageLoad
 	}
 	p.stage = told.Stage
 	switch told.Stage {

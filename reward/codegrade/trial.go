@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tranche/action/sandbox"
+	"tranche/reward"
 )
 
 //go:embed trial.py
@@ -37,6 +38,18 @@ const (
 	trialCPU  = 5 * time.Second
 	trialWall = time.Minute
 )
+
+// TestsTooLong is the reason of a verdict that is missing because a task's tests take more CPU time than this grader gives their own code: they
+// may be right.
+const TestsTooLong = "tests_too_long"
+
+// endedBy is the error of tests that ended their own process.
+func endedBy(how sandbox.Status, what string) error {
+	if how == sandbox.StatusCPULimit {
+		return &reward.Unjudged{Reason: TestsTooLong, Detail: fmt.Sprintf("%s: it takes more than %s of CPU time", what, trialCPU)}
+	}
+	return bad("%s: %s", what, how)
+}
 
 // apart is what trial.py makes of tests.
 type apart struct {
@@ -78,7 +91,7 @@ func takeApart(ctx context.Context, box sandbox.Sandbox, src source, seed uint64
 		return nil, died("take the tests apart", errors.Join(serr, fmt.Errorf("%s", res.Status)))
 	}
 	if r.end != "" {
-		return nil, bad("taking the tests apart ended their process: %s", res.Status)
+		return nil, endedBy(res.Status, "taking the tests apart ended their process")
 	}
 	var a apart
 	if err := json.Unmarshal(r.text, &a); err != nil {
@@ -179,7 +192,7 @@ func runHere(ctx context.Context, box sandbox.Sandbox, job trialJob, player *pla
 	case serr != nil, t.end == sandbox.StatusWallLimit:
 		return nil, died("run the tests", errors.Join(serr, fmt.Errorf("%s", res.Status)))
 	case t.end != "" && !t.called:
-		return nil, bad("the tests' own code ended before it called anything: %s", res.Status)
+		return nil, endedBy(res.Status, "the tests' own code ended before it called anything")
 	case t.end != "": // what the answer returned made them take more than they may
 		return repeated("what it returned ended the tests: "+string(res.Status), job), nil
 	}

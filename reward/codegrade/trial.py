@@ -43,7 +43,7 @@ def trial():
         # names, only those under test are called from here; the others (its classes) may stand in the arguments of such a call and nowhere else.
         def __init__(self, job):
             self.trusted, self.open, self.own, self.modules = {"__name__": "trial"}, set(), set(), set()
-            self.under, self.made, self.unfit = set(), set(), ""
+            self.under, self.made, self.unfit, self.lost = set(), set(), "", ""
             self.entry, self.param, self.body, self.whole = job["entry"], "", [], None
             random.seed(job["seed"])
             self.prelude(job["prelude"])
@@ -55,12 +55,14 @@ def trial():
             for end in ("", "\n    pass\n", "\n\tpass\n"):
                 try:
                     program = compile(text + end, "<prompt>", "exec", 0, True)
+                    body = ast.parse(text + end).body
                     break
-                except SyntaxError:
+                except (SyntaxError, ValueError):
                     continue
             else:
                 return  # a prompt in words
-            exec(program, self.trusted)
+            if any(isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) for s in body):  # else it is words that happen to be Python
+                exec(program, self.trusted)
             self.trusted.pop(self.entry, None)
 
         def setup(self, body):  # it is run after the answer too, which may define what it needs
@@ -154,22 +156,31 @@ def trial():
             if self.whole is not None:
                 self.fit(self.free(self.whole))
                 return [{"kind": "here", "at": 0}]
-            steps = []
+            steps, later = [], self.later()
             for at, s in enumerate(self.body):
                 if isinstance(s, ast.Pass) or isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant):
                     continue
                 if isinstance(s, ast.Assert) and isinstance(s.test, ast.Constant) and s.test.value:
                     continue  # HumanEval's `assert True, "…"` says nothing
-                step = self.step(at, s)
+                step = self.step(at, s, later[at])
                 if step:
                     steps.append(step)
             return steps
 
-        def step(self, at, s):
+        # For each statement the names that those behind it use: sets are shared, as there may be thousands of statements.
+        def later(self):
+            sets, names = [], frozenset()
+            for s in reversed(self.body):
+                sets.append(names)
+                more = loaded(s)
+                if not more <= names:
+                    names = names | more
+            return sets[::-1]
+
+        def step(self, at, s, later):
             if not self.free(s) & (self.open | self.own):
                 self.do(s)  # an assert among them that fails is the task's fault
                 return None if isinstance(s, ast.Assert) else {"kind": "do", "at": at}
-            later = set().union(*map(loaded, self.body[at + 1:]))
             changed = self.touched(s) & later
             if isinstance(s, ast.Assert):
                 apart = None if changed else self.apart(s)
@@ -291,9 +302,11 @@ def trial():
             results = []
             for step in job["steps"]:
                 program = compile(ast.Module([self.body[step["at"]]], []), "<tests>", "exec", 0, True)
+                before = self.lost  # of what the tests need: then so are all behind it
                 how = self.verdict(lambda: exec(program, space))
                 if step["kind"] == "here":
                     results.append(how)
+                    self.lost = before
             return results
 
         # An argument that cannot be sent is the tests' fault (a function made in a loop), unless what the answer returned made it too large.
@@ -305,26 +318,26 @@ def trial():
                     self.unfit = "an argument is " + str(e)
                 raise
 
+        # A test with a call that came to nothing is lost, whatever it catches.
         def verdict(self, do):
             try:
                 do()
-                return ""
+                return self.lost
             except BaseException as e:
-                return getattr(e, "said", None) or type(e).__name__
+                return self.lost or getattr(e, "said", None) or type(e).__name__
 
         def remote(self, name):
             def call(*args, **kwargs):
+                if self.lost:
+                    raise Lost
                 send({"call": name, "args": [self.sent(a) for a in args],
                       "kwargs": {k: self.sent(v) for k, v in kwargs.items()}, "wrap": []})
                 told = receive()
                 if "value" not in told:
-                    kind = getattr(builtins, told.get("raised", ""), None)
-                    if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, (StopIteration, StopAsyncIteration)):
-                        kind = Exception  # an end of iteration would end a loop of the tests early, as if all were well
-                    try:
-                        e = kind("the answer's function raised it")
-                    except TypeError:  # one that is not made of a text
-                        e = Exception("the answer's function raised it")
+                    e = raised(told["raised"])
+                    if e is None:
+                        self.lost = told["said"]
+                        raise Lost
                     e.said = told["said"]
                     raise e
                 value = decode(told["value"])
@@ -333,6 +346,22 @@ def trial():
                         restore(args[int(at)], decode(after))
                 return value
             return call
+
+    class Lost(BaseException):  # a call that ended its program or its time, or returned what cannot be told: nobody raised anything
+        pass
+
+    # The exception that the answer's function raised, as far as it is of a builtin class; None where it raised none.
+    def raised(name):
+        kind = getattr(builtins, name, None)
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            return None
+        if issubclass(kind, (StopIteration, StopAsyncIteration, GeneratorExit)):
+            kind = kind.__base__  # an end of iteration would end a loop of the tests early, as if all were well
+        for k in kind.__mro__:  # some are not made of a text
+            try:
+                return k("the answer's function raised it")
+            except TypeError:
+                pass
 
     def restore(old, new):  # what the function did to its argument
         if isinstance(old, (list, bytearray)):
