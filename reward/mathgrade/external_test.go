@@ -228,10 +228,10 @@ func TestTheRealLibraryJudges(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.answer, f, err)
 		}
 	}
-	_, err := external(t, ExternalOptions{Python: x.opt.Python, Children: 1, Limit: 300 * time.Millisecond}).
+	f, err := external(t, ExternalOptions{Python: x.opt.Python, Children: 1, Limit: 300 * time.Millisecond}).
 		Grade(t.Context(), input(`\boxed{2^{2^{2^{2^{2^{2}}}}}}`, "7"))
-	if err == nil {
-		t.Error("a tower of powers was judged")
+	if err == nil && (f.Score != 0 || !strings.Contains(f.Evidence, "cannot cope")) { // on a busy machine there is no verdict
+		t.Errorf("a tower of powers: %+v", f)
 	}
 }
 

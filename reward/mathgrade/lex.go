@@ -518,7 +518,7 @@ func (l *lexer) letters() {
 	if l.known(run) {
 		return
 	}
-	if l.loose && behind && l.gap || len(run) > 1 && isUnit(run) && len(l.toks) > 0 {
+	if l.loose && behind && l.gap && !among(run, "k K M B") || len(run) > 1 && isUnit(run) && len(l.toks) > 0 {
 		l.word(run, false)
 		return
 	}
