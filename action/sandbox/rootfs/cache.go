@@ -21,6 +21,8 @@ const (
 	partSuffix = ".part" // of a tree that is not whole
 )
 
+const lockPause = 50 * time.Millisecond // between two tries
+
 // lock waits until a file can be locked. It is locked until it is closed.
 func lock(ctx context.Context, name string, how int) (*os.File, error) {
 	for {
@@ -31,7 +33,7 @@ func lock(ctx context.Context, name string, how int) (*os.File, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(lockPause):
 		}
 	}
 }

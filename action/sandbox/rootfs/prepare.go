@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,7 +95,15 @@ func (c Config) hold(ctx context.Context, file, key, home string) (*os.File, err
 			return held, os.Chtimes(held.Name(), now, now) // it was used
 		}
 		held.Close() // it cannot become another's lock in one step
-		alone, err := lock(ctx, home+lockSuffix, syscall.LOCK_EX)
+		alone, err := tryLock(home+lockSuffix, syscall.LOCK_EX)
+		if errors.Is(err, syscall.EWOULDBLOCK) { // another makes it, or has made it and uses it: as long as its run lasts, so nobody waits for this lock
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(lockPause/2 + rand.N(lockPause)): // not all at the same time
+			}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
