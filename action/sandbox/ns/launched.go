@@ -43,24 +43,7 @@ func (s *slot) startLaunched(st *starter, l *Launch, program string, id identity
 	if id.own {
 		a.Credential = &syscall.Credential{Uid: uint32(id.program), Gid: uint32(id.program)}
 	}
-	if s.group != nil {
-		home, err := s.group.home()
-		if err != nil {
-			return fmt.Errorf("open a control group: %w", err)
-		}
-		if home != nil {
-			defer home.Close()
-			a.UseCgroupFD, a.CgroupFD = true, fileFD(home)
-		}
-	}
-	err = errClosed
-	st.do(func() {
-		var p *os.Process
-		if p, err = os.StartProcess(args[0], args, &os.ProcAttr{Dir: "/", Env: initEnv(), Files: append(append(std, own), files...), Sys: a}); err == nil {
-			s.process = p
-		}
-	})
-	if err != nil {
+	if err := s.begin(st, args[0], args, append(append(std, own), files...), a); err != nil {
 		return fmt.Errorf("start %s: %w", args[0], err)
 	}
 	return nil

@@ -203,7 +203,15 @@ func (s *slot) startInit(ctx context.Context, st *starter, l *Launch, program st
 		go s.listen()
 		return nil
 	}
-	attributes := id.attributes(spec.Net)
+	if err := s.begin(st, program, []string{initName}, std, id.attributes(spec.Net)); err != nil {
+		return fmt.Errorf("start an init in new namespaces: %w", err)
+	}
+	go s.listen()
+	return nil
+}
+
+// begin starts the process that is the slot's, in its control group.
+func (s *slot) begin(st *starter, program string, args []string, files []*os.File, a *syscall.SysProcAttr) error {
 	if s.group != nil {
 		home, err := s.group.home()
 		if err != nil {
@@ -211,21 +219,17 @@ func (s *slot) startInit(ctx context.Context, st *starter, l *Launch, program st
 		}
 		if home != nil {
 			defer home.Close()
-			attributes.UseCgroupFD, attributes.CgroupFD = true, fileFD(home)
+			a.UseCgroupFD, a.CgroupFD = true, fileFD(home)
 		}
 	}
-	err = errClosed
+	err := errClosed
 	st.do(func() {
 		var p *os.Process
-		if p, err = os.StartProcess(program, []string{initName}, &os.ProcAttr{Dir: "/", Env: initEnv(), Files: std, Sys: attributes}); err == nil {
+		if p, err = os.StartProcess(program, args, &os.ProcAttr{Dir: "/", Env: initEnv(), Files: files, Sys: a}); err == nil {
 			s.process = p
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("start an init in new namespaces: %w", err)
-	}
-	go s.listen()
-	return nil
+	return err
 }
 
 // memoryFile makes a file in memory.
