@@ -1,4 +1,4 @@
-# What llama.sh, vllm.sh and pytools.sh have in common; they source it. It holds no knowledge of any one program.
+# What the scripts that install other programs have in common; they source it. It holds no knowledge of any one program.
 #
 # Everything they install lives outside the checkout, one folder a program, and survives between checkouts:
 #   ${TRANCHE_ENGINES:-${XDG_CACHE_HOME:-$HOME/.cache}/tranche-engines}/NAME
@@ -42,6 +42,21 @@ make_venv() {
     die "Python 3.$minor or later is needed, $(command -v python3) is $(python3 -V)"
   [ -x "$1/bin/pip" ] && return
   python3 -m venv "$1" || die "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"
+}
+
+# install_pins NAME CODE [pip flags]: the packages of scripts/NAME/requirements.txt in a virtual environment at $home, unless they are there; CODE has to run
+# in it. Changed pins are installed by the next call.
+install_pins() {
+  local pins code=$2
+  pins=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$1/requirements.txt
+  shift 2
+  cmp -s "$pins" "$home/ready" && return
+  lock_install
+  cmp -s "$pins" "$home/ready" && return # the install we waited for
+  make_venv "$home"
+  "$home/bin/pip" install -q --disable-pip-version-check "$@" -r "$pins" >&2
+  "$home/bin/python" -c "$code" || die "the packages are installed but cannot be used, see above"
+  cp "$pins" "$home/ready"
 }
 
 check_port() {

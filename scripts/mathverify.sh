@@ -7,19 +7,8 @@
 # installed by the next call.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 own_folder mathverify
-pins=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/mathverify/requirements.txt
 
-installed() { cmp -s "$pins" "$home/ready"; }
-
-install() {
-  installed && return
-  lock_install
-  installed && return # the install we waited for
-  make_venv "$home"
-  "$home/bin/pip" install -q --disable-pip-version-check --no-deps -r "$pins" >&2
-  "$home/bin/python" -c 'import math_verify' || die "math-verify is installed but cannot be imported, see above"
-  cp "$pins" "$home/ready"
-}
+install() { install_pins mathverify 'import math_verify' --no-deps; }
 
 case ${1:-} in
 install)

@@ -8,17 +8,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 own_folder nullclient
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-pins=$here/nullclient/requirements.txt
 
-install() {
-  cmp -s "$pins" "$home/ready" && return
-  lock_install
-  cmp -s "$pins" "$home/ready" && return # the install we waited for
-  make_venv "$home"
-  "$home/bin/pip" install -q --disable-pip-version-check -r "$pins" >&2
-  "$home/bin/python" -c 'import aiohttp, openai; openai.DefaultAioHttpClient()' || die "the packages are installed but cannot be used, see above"
-  cp "$pins" "$home/ready"
-}
+install() { install_pins nullclient 'import aiohttp, openai; openai.DefaultAioHttpClient()'; }
 
 case ${1:-} in
 install)

@@ -8,20 +8,8 @@
 # installed by the next call.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 own_folder py
-pins=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/pytools/requirements.txt
 
-installed() { cmp -s "$pins" "$home/ready"; }
-
-install() {
-  installed && return
-  lock_install
-  installed && return # the install we waited for
-  make_venv "$home"
-  "$home/bin/pip" install -q --disable-pip-version-check --no-deps -r "$pins" >&2
-  "$home/bin/python" -c 'import datasets, duckdb, guidellm, mcp, openai, polars, pyarrow' ||
-    die "the packages are installed but cannot be imported, see above"
-  cp "$pins" "$home/ready"
-}
+install() { install_pins pytools 'import datasets, duckdb, guidellm, mcp, openai, polars, pyarrow' --no-deps; }
 
 case ${1:-} in
 install)
