@@ -153,44 +153,48 @@ func cycles(e *jsonschema.ValidationError) bool {
 	return round || slices.ContainsFunc(e.Causes, cycles)
 }
 
-// Twice finds a name that an object of a JSON text has twice: which of its values counts is anyone's guess.
+// Twice finds a name that an object of a JSON text has twice: which of its values counts is anyone's guess. A text that is no JSON has none.
 func Twice(text string) (name string, found bool) {
+	if !json.Valid([]byte(text)) { // also bounds how deep it is: decoders refuse more than 10,000 levels
+		return "", false
+	}
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
-	return twice(d)
+	name, err := twice(d)
+	return name, errors.Is(err, errTwice)
 }
 
-// twice reads one value.
-func twice(d *json.Decoder) (string, bool) {
+var errTwice = errors.New("a name stands twice")
+
+// twice reads one value. It ends at the first error: a decoder that has failed still says that there is more.
+func twice(d *json.Decoder) (string, error) {
 	open, err := d.Token()
 	if err != nil {
-		return "", false
+		return "", err
 	}
 	bracket, nested := open.(json.Delim)
 	if !nested {
-		return "", false
+		return "", nil
 	}
 	seen := map[string]bool{}
 	for d.More() {
 		if bracket == '{' {
 			key, err := d.Token()
-			name, ok := key.(string)
-			if err != nil || !ok {
-				return "", false
+			if err != nil {
+				return "", err
 			}
+			name, _ := key.(string) // every key is one
 			if seen[name] {
-				return name, true
+				return name, errTwice
 			}
 			seen[name] = true
 		}
-		if name, found := twice(d); found {
-			return name, true
+		if name, err := twice(d); err != nil {
+			return name, err
 		}
 	}
-	if _, err := d.Token(); err != nil {
-		return "", false
-	}
-	return "", false
+	_, err = d.Token()
+	return "", err
 }
 
 // faultLines writes the library's report of a value in a fixed order and short.

@@ -41,6 +41,7 @@ func TestSchemasThatAreNone(t *testing.T) {
 func TestNamesThatStandTwice(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a": 1, "b": 2}`: "", `{"a": "x", "a": 1}`: "a", `[{"a": {"c": 1, "b": [], "c": 2}}]`: "c", `[{"a": 1}, {"a": 2}]`: "", `3`: "", `{"a": {"a": 1}}`: "", `{"a"`: "",
+		`[oops`: "", `{"a": [1 2]}`: "", `{"items": ["ab`: "", `{"a": 1, "a": [`: "", strings.Repeat("[", 1<<20): "", // none of which may take for ever
 		`{"a": 1, "\u0061": 2}`: "a",
 	} {
 		if name, found := Twice(text); name != want || found != (want != "") {

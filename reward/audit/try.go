@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -108,7 +109,7 @@ func (t Trial) Task(ctx context.Context, task *episode.Task) (Finding, error) {
 			f.Wrong = append(f.Wrong, o)
 		}
 	}
-	slices.SortStableFunc(f.Wrong, func(a, b Outcome) int { return int(min(max((*b.Score-*a.Score)*1e9, -1), 1)) })
+	slices.SortStableFunc(f.Wrong, func(a, b Outcome) int { return cmp.Compare(*b.Score, *a.Score) })
 	switch {
 	case judged == 0:
 		f.Classes = append(f.Classes, Ungradable)

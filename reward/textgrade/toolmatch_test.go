@@ -23,6 +23,7 @@ func TestCallsAgainstAllowedValues(t *testing.T) {
 		tool, args string
 		want       float64
 	}{
+		"cut in a list":           {"math.area", `{"base": 10, "height": 5, "points": [1, 2`, 0},
 		"as it is":                {"math.area", `{"base": 10, "height": 5}`, 1},
 		"name without dots":       {"math_area", `{"base": 10, "height": 5.0}`, 1},
 		"optional given":          {"math.area", `{"base": 10, "height": 5, "unit": "m^2", "exact": true, "points": [1, 2]}`, 1},
