@@ -37,7 +37,7 @@ func (j *Judge) read(text string) (map[string]string, error) {
 		m := line.FindStringSubmatch(l)
 		if m == nil {
 			if i >= len(lines)-len(wanted) {
-				return nil, fmt.Errorf("it ends with %q, expected a verdict", short(lines[len(lines)-1]))
+				return nil, fmt.Errorf("it ends with %q, expected a verdict", reward.Clip(lines[len(lines)-1], 60))
 			}
 			continue
 		}
@@ -46,7 +46,7 @@ func (j *Judge) read(text string) (map[string]string, error) {
 			return nil, fmt.Errorf("it says %q and %q", before, word)
 		}
 		if !slices.Contains(wanted, name) || !j.knows(word) {
-			return nil, fmt.Errorf("it says %q, which was not asked", short(l))
+			return nil, fmt.Errorf("it says %q, which was not asked", reward.Clip(l, 60))
 		}
 		words[name] = word
 	}
@@ -133,7 +133,7 @@ func (j *Judge) worth(word string) float64 {
 func (j *Judge) finding(score float64, n int, votes [][]reply, word string) reward.Finding {
 	share := float64(n) / float64(len(votes))
 	return reward.Finding{
-		Score: score, Evidence: fmt.Sprintf("%s, %d of %d: %s", word, n, len(votes), reason(votes[0][0].text)),
+		Score: score, Evidence: fmt.Sprintf("%s, %d of %d: %s", word, n, len(votes), reward.FirstLine(votes[0][0].text)),
 		Parts: []reward.Part{{Name: agreement, Score: &share}},
 	}
 }
@@ -179,7 +179,7 @@ func (j *Judge) rubric(votes [][]reply) reward.Finding {
 	}
 	agree /= float64(len(j.opt.Items))
 	return reward.Finding{
-		Score: sum / weight, Raw: &met, Evidence: fmt.Sprintf("%g of %d items met: %s", met, len(parts), reason(votes[0][0].text)),
+		Score: sum / weight, Raw: &met, Evidence: fmt.Sprintf("%g of %d items met: %s", met, len(parts), reward.FirstLine(votes[0][0].text)),
 		Parts: append(parts, reward.Part{Name: agreement, Score: &agree}),
 	}
 }
@@ -193,18 +193,4 @@ func counted(tally map[string]int) string {
 		}
 	}
 	return strings.Join(list, ", ")
-}
-
-// reason is the first line of a judge's answer.
-func reason(text string) string {
-	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(first)
-}
-
-// short is a text for a message.
-func short(text string) string {
-	if runes := []rune(text); len(runes) > 60 {
-		return string(runes[:60]) + "…"
-	}
-	return text
 }

@@ -119,7 +119,7 @@ func (j *Judge) Grade(ctx context.Context, in reward.Input) (reward.Finding, err
 
 // look takes what the judge sees out of an episode.
 func (j *Judge) look(in reward.Input) (slots, error) {
-	s := slots{Question: asked(in), Answer: said(in.Text), Items: j.opt.Items, Scale: j.opt.Scale}
+	s := slots{Question: strings.TrimSpace(in.Asked()), Answer: said(in.Text), Items: j.opt.Items, Scale: j.opt.Scale}
 	if in.Task.Answer != nil {
 		s.Reference = strings.TrimSpace(*in.Task.Answer)
 	}

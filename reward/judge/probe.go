@@ -55,7 +55,7 @@ func (j *Judge) trials(tasks []*episode.Task) (list []*trial) {
 			add(strconv.Quote(text), text)
 		}
 		in := probeInput(t, "", "")
-		add(echo, asked(in))
+		add(echo, strings.TrimSpace(in.Asked()))
 		if t.Answer == nil {
 			continue
 		}

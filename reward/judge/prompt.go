@@ -5,9 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"text/template"
-
-	"tranche/episode"
-	"tranche/reward"
 )
 
 // slots are what a template may name. Each text is escaped.
@@ -78,14 +75,4 @@ func said(text string) string {
 		text = text[i+len("</think>"):]
 	}
 	return strings.TrimSpace(text)
-}
-
-// asked is what the user asked last.
-func asked(in reward.Input) string {
-	for i := min(in.NumPrompt, len(in.Messages)) - 1; i >= 0; i-- {
-		if m := in.Messages[i]; m.Role == episode.RoleUser && m.Content != nil {
-			return strings.TrimSpace(*m.Content)
-		}
-	}
-	return ""
 }

@@ -437,3 +437,25 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// Workers that ended while they waited, however many, cost no try: the next case gets one that lives.
+func TestWorkersThatEndedWhileTheyWaited(t *testing.T) {
+	c := &command{opt: commandOptions{Run: []string{"sh", "-c", "read line; exit 3"}}}
+	p := &crew{start: c.startWorker}
+	for range 4 {
+		w, err := c.startWorker()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.in.Close()
+		<-w.ended
+		p.live.Add(1)
+		p.give(w, true)
+	}
+	w, err := p.take()
+	if err != nil || !w.lives() || len(p.idle) > 0 {
+		t.Errorf("got %+v, %v, with %d that wait", w, err, len(p.idle))
+	}
+	p.give(w, false)
+	p.close()
+}

@@ -71,25 +71,37 @@ func (c *command) startWorker() (*worker, error) {
 	return w, nil
 }
 
-// take gives a worker that waits, or a new one.
+// take gives a worker that waits, or a new one. One that has ended while it waited is nobody's failure.
 func (p *crew) take() (*worker, error) {
+	w, err := p.waiting()
+	if w != nil || err != nil {
+		return w, err
+	}
+	w, err = p.start()
+	if err != nil {
+		p.live.Done()
+		return nil, &reward.Unjudged{Reason: Died, Detail: err.Error(), Retry: true}
+	}
+	return w, nil
+}
+
+// waiting counts the caller in and gives a worker that waits, nil where none does.
+func (p *crew) waiting() (*worker, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, errors.New("the grader is closed")
 	}
 	p.live.Add(1)
-	if n := len(p.idle); n > 0 {
+	for n := len(p.idle); n > 0; n = len(p.idle) {
 		w := p.idle[n-1]
 		p.idle = p.idle[:n-1]
-		return w, nil
+		if w.lives() {
+			return w, nil
+		}
+		w.end() // at once: it has ended
 	}
-	w, err := p.start()
-	if err != nil {
-		p.live.Done()
-		return nil, &reward.Unjudged{Reason: Died, Detail: err.Error(), Retry: true}
-	}
-	return w, nil
+	return nil, nil
 }
 
 // give has a worker wait for the next case, or ends one that is not fit for it.
@@ -118,9 +130,25 @@ func (p *crew) close() {
 	p.live.Wait()
 }
 
+// lives reports whether the worker has not ended, as far as was seen. Nothing is sent to the group of one that has: its number may be another's by now.
+func (w *worker) lives() bool {
+	select {
+	case <-w.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (w *worker) kill() {
+	if w.lives() {
+		offspring.End(w.cmd)
+	}
+}
+
 // end kills the worker's group and waits.
 func (w *worker) end() {
-	offspring.End(w.cmd)
+	w.kill()
 	w.in.Close()
 	<-w.ended
 	w.out.Close()
@@ -176,7 +204,7 @@ func (p *crew) lost(c *command, w *worker, err error) error {
 // ask writes a line and reads one. ctx being done kills the worker, which ends both.
 func (w *worker) ask(ctx context.Context, line []byte) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() {
-		offspring.End(w.cmd)
+		w.kill()
 		_ = w.in.SetDeadline(time.Unix(1, 0)) // a process that left the group may hold the pipes
 		_ = w.out.SetDeadline(time.Unix(1, 0))
 	})
