@@ -31,7 +31,7 @@ func openDrawRecord(dir string) (r *drawRecord, text []byte, err error) {
 		_, err = r.file.Seek(int64(sum.Whole), 0)
 	}
 	if err == nil {
-		err = syncDir(dir) // the file may be new
+		err = syncFolder(r.path) // the file may be new
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, r.file.Close())

@@ -243,7 +243,7 @@ func (d *draws) keepStates(s *session) {
 func (s *session) total() int64 {
 	plan := s.draws.plan
 	switch {
-	case plan == nil && s.set.TasksCommand != "", plan != nil && s.openEnded():
+	case plan == nil && s.set.TasksCommand != "", plan != nil && s.set.openEnded():
 		return s.draws.whole
 	case plan == nil:
 		return s.tasks.Tasks * int64(s.set.drawn()) * int64(s.set.Rounds)
@@ -268,12 +268,12 @@ func (s *session) most() int64 {
 }
 
 // openEnded says that results, or a command, decide how many episodes there are.
-func (s *session) openEnded() bool {
-	return s.set.Useful > 0 || s.set.Grow != "" || s.set.TasksCommand != ""
+func (s *Settings) openEnded() bool {
+	return s.Useful > 0 || s.Grow != "" || s.TasksCommand != ""
 }
 
 // known says whether the number of episodes is.
-func (d *draws) known(s *session) bool { return !s.openEnded() || d.whole > 0 || d.done }
+func (d *draws) known(s *session) bool { return !s.set.openEnded() || d.whole > 0 || d.done }
 
 // size is the run's size in words.
 func (s *session) size() string {

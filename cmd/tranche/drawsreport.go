@@ -46,7 +46,7 @@ func (r *report) expect(file *runFile) error {
 	switch {
 	case file.Episodes > 0:
 		r.Total = file.Episodes
-	case set.Useful > 0 || set.Grow != "" || set.TasksCommand != "":
+	case set.openEnded():
 		r.Total, r.OpenEnd = r.Dataset.Rows, !ended
 	default: // it was begun before run.yaml told
 		r.Total = file.TasksCount * int64(set.drawn()) * int64(set.Rounds)

@@ -13,6 +13,9 @@ import (
 // repeats without end never gives another task.
 const mostRepeats = 10_000_000
 
+// errCutOff is the end of what a program gave that failed: an end like any other, but for a line that it had begun.
+var errCutOff = errors.New("cut off")
+
 // freshLines passes on the lines that have not been there before, kept first: neither what a program repeats nor a line without an end may fill the disk.
 type freshLines struct {
 	from *bufio.Reader
@@ -60,10 +63,16 @@ func (l *freshLines) fill() error {
 	var batch []byte
 	for len(batch) == 0 || l.ready() {
 		line, err := l.line()
+		if err != nil && err != io.EOF {
+			line = nil // the beginning of a line that was never written whole is no task
+		}
 		if line = bytes.TrimSpace(line); len(line) > 0 && l.fresh(line) {
 			batch, l.repeats = append(append(batch, line...), '\n'), 0
 		} else if l.repeats++; err == nil && l.repeats > mostRepeats {
 			err = fmt.Errorf("%d lines in a row were blank or there before", mostRepeats)
+		}
+		if errors.Is(err, errCutOff) {
+			err = io.EOF
 		}
 		if err != nil && len(batch) == 0 {
 			return err

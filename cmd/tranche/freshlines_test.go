@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"tranche/storage"
 )
@@ -36,7 +37,8 @@ func TestFreshLines(t *testing.T) {
 		"byte by byte":           {"", iotest.OneByteReader(strings.NewReader("a\nb\na\nc")), "a\nb\nc\n", ""},
 		"a last one without end": {"", strings.NewReader("a\nb"), "a\nb\n", ""},
 		"longer than allowed":    {"", io.MultiReader(strings.NewReader("a\n"), strings.NewReader(strings.Repeat("x", 1<<20))), "a\n", "longer than 100000 bytes"},
-		"an error":               {"", io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(lost)), "a\nb\n", "lost"},
+		"an error":               {"", io.MultiReader(strings.NewReader("a\nb\nhal"), iotest.ErrReader(lost)), "a\nb\n", "lost"},
+		"a program that failed":  {"", io.MultiReader(strings.NewReader("a\nb\nhal"), iotest.ErrReader(errCutOff)), "a\nb\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept := &keptText{}
@@ -88,5 +90,21 @@ func TestATasksCommandThatFails(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, storage.StreamName))
 	if n := len(rowsIn(t, dir)); err != nil || n != 5 || bytes.Count(text, []byte("\n")) != 5 {
 		t.Errorf("%d rows, kept %q, %v", n, text, err)
+	}
+}
+
+// All that a command wrote is read, however long after its end.
+func TestATasksCommandIsReadToItsEnd(t *testing.T) {
+	c := &tasksCommand{kept: &keptText{}, over: make(chan error, 1)}
+	if err := c.start("for i in 1 2 3; do echo $i; done; sleep 300 &", 0, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	ended := <-c.over
+	c.over <- ended
+	time.Sleep(1500 * time.Millisecond) // longer than any wait of ours for more
+	text, err := io.ReadAll(c)
+	if string(text) != "1\n2\n3\n" || err != nil || ended != nil {
+		t.Errorf("%q, %v, %v", text, err, ended)
 	}
 }

@@ -44,7 +44,9 @@ func (b *graderBoxes) close() error {
 // openBoxes makes the run's back end. What it cannot hold is said once, whoever asks first.
 func (s *session) openBoxes() (sandbox.Executor, error) {
 	spec := s.set.Sandbox
-	x, err := openExecutor(context.Background(), spec.backend(), spec.Options)
+	ctx, cancel := context.WithTimeout(context.Background(), checkPatience) // a far side that never answers must not hold the start, or the end
+	defer cancel()
+	x, err := openExecutor(ctx, spec.backend(), spec.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +96,8 @@ func (s *session) codeGraders() (list []namedCode) {
 // mostFitted is of how many tasks it is looked at whether graders of programs find their tests.
 const mostFitted = 200
 
-// checkTests tells where tasks lack the columns that a grader of programs needs: it is an error where none of them has any.
+// checkTests tells where tasks lack the columns that a grader of programs needs: it is an error where every task was looked at and none has any. A
+// sample is not enough for one: a mixture may hold few programs.
 func (s *session) checkTests(ctx context.Context) error {
 	graders := s.codeGraders()
 	if len(graders) == 0 {

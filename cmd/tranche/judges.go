@@ -277,7 +277,7 @@ func (s *session) someTasks(ctx context.Context, n int) (list []*episode.Task, e
 		return nil, err
 	}
 	defer tasks.Close()
-	step := max(s.tasks.Tasks/int64(n), 1)
+	step := max((s.tasks.Tasks+int64(n)-1)/int64(n), 1)
 	for i := int64(0); len(list) < n; i++ {
 		t, err := tasks.Next()
 		if errors.Is(err, io.EOF) {

@@ -40,8 +40,8 @@ type keptRows interface {
 	Sync() error
 }
 
-// leftBehind is how long output is still read when the program has ended, of what it left running.
-const leftBehind = time.Second
+// leftBehind is how long a read waits for output when the program has ended, of what has left its group and is out of reach.
+const leftBehind = 200 * time.Millisecond
 
 // givenRows is the variable that tells the program how many rows it gave to earlier sessions.
 const givenRows = "TRANCHE_TASKS_GIVEN"
@@ -55,7 +55,7 @@ func openTasksCommand(ctx context.Context, cfg taskfile.Config, line, dir string
 	c := &tasksCommand{kept: kept, strict: strict, over: make(chan error, 1)}
 	earlier, err := os.ReadFile(kept.Name())
 	if err == nil {
-		err = syncDir(dir) // the file may be new
+		err = syncFolder(kept.Name()) // the file may be new
 	}
 	if err == nil {
 		err = c.start(line, rows, stderr)
@@ -90,14 +90,6 @@ func openKept(path string) (f *os.File, rows int, err error) {
 	return f, bytes.Count(text[:whole], []byte("\n")), nil
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // start runs the program. It is the head of a group that ends with us.
 func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
 	out, in, err := os.Pipe()
@@ -120,8 +112,9 @@ func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
 			if errors.Is(err, exec.ErrWaitDelay) { // it ended well, and left something running that holds its output
 				err = nil
 			}
+			offspring.End(c.cmd) // what it left running ends with it
 			c.over <- err
-			_ = out.SetReadDeadline(time.Now().Add(leftBehind))
+			_ = out.SetReadDeadline(time.Unix(1, 0)) // wakes a read that waits; Read takes what is there before it believes in the end
 		}
 	}()
 	if err := <-began; err != nil {
@@ -140,21 +133,30 @@ func (c *tasksCommand) halt() {
 // gave is played, and failure tells of it.
 func (c *tasksCommand) Read(p []byte) (int, error) {
 	n, err := c.out.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the program has ended; what it wrote may still lie in the pipe, however long ago that was
+		_ = c.out.SetReadDeadline(time.Now().Add(leftBehind))
+		if n, err = c.out.Read(p); err != nil {
+			_ = c.out.SetReadDeadline(time.Unix(1, 0))
+		}
+	}
 	if n > 0 || err == nil {
 		return n, nil
 	}
 	if c.halted.Load() {
 		return 0, errors.New("the run was stopped")
 	}
-	if err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) { // of which the latter is that something it left behind holds its output
+	if err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) { // of which the latter is that something which left its group holds its output
 		return 0, err
 	}
 	failed := <-c.over
 	c.over <- failed // for the next to ask
-	if failed != nil && c.strict {
+	switch {
+	case failed == nil:
+		return 0, io.EOF
+	case c.strict:
 		return 0, fmt.Errorf("it failed: %w", failed)
 	}
-	return 0, io.EOF
+	return 0, errCutOff
 }
 
 // failure is why the program has failed, nil where it did not or still runs.
