@@ -296,15 +296,33 @@ func (r *taskAudit) meet(t *episode.Task) {
 }
 
 func (r *taskAudit) try(ctx context.Context, trials []audit.Trial, t *episode.Task) error {
+	classes, noGold := map[string]bool{}, false
 	for _, trial := range trials {
 		f, err := trial.Task(ctx, t)
 		if err != nil {
 			return err
 		}
+		noGold = noGold || f.Gold == nil
+		for _, class := range f.Classes {
+			classes[class] = true
+		}
 		r.add(f, r.grades[trial.Name])
 	}
-	r.done.Add(1)
+	r.count(classes, noGold)
 	return nil
+}
+
+// count counts a task once, whatever number of graders found the same.
+func (r *taskAudit) count(classes map[string]bool, noGold bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for class := range classes {
+		r.Classes[class]++
+	}
+	if noGold {
+		r.NoGold++
+	}
+	r.done.Add(1)
 }
 
 func (r *taskAudit) add(f audit.Finding, g *graderAudit) {
@@ -318,12 +336,6 @@ func (r *taskAudit) add(f audit.Finding, g *graderAudit) {
 		}
 		sum.add(j.Score)
 		g.agree.Add(j.Verdicts)
-	}
-	if f.Gold == nil {
-		r.NoGold++
-	}
-	for _, class := range f.Classes {
-		r.Classes[class]++
 	}
 	if f.All = nil; len(f.Classes) > 0 {
 		r.Found = append(r.Found, f)
@@ -522,11 +534,12 @@ func (r *taskAudit) findingsText(p *printer) {
 			if shown == 0 {
 				p.line("")
 			}
-			if shown++; shown > shownFindings {
-				p.line("  … %d more %s ones; --json has them all", r.Classes[class]-shownFindings, class)
-				break
+			if shown++; shown <= shownFindings {
+				p.line("  %s: task %s, grader %s: %s", class, f.Task, f.Grader, told(f, class))
 			}
-			p.line("  %s: task %s, grader %s: %s", class, f.Task, f.Grader, told(f, class))
+		}
+		if shown > shownFindings {
+			p.line("  … %d more %s findings; --json has them all", shown-shownFindings, class)
 		}
 	}
 }
