@@ -275,3 +275,21 @@ func TestWhereTheLibraryDiffers(t *testing.T) {
 	}
 	t.Logf("%v", tally)
 }
+
+// How many children there are decides no verdict; what an answer may take does.
+func TestWhatDecidesOfTheExternalGrader(t *testing.T) {
+	of := func(o ExternalOptions) string {
+		x, err := NewExternal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		return x.Decides()
+	}
+	if of(ExternalOptions{}) != of(ExternalOptions{Children: 7, Python: "python3"}) {
+		t.Error("the number of children, or a default that is written out, decides")
+	}
+	if of(ExternalOptions{}) == of(ExternalOptions{Limit: time.Second}) || of(ExternalOptions{}) == of(ExternalOptions{Markers: []string{"so:"}}) {
+		t.Error("the limit, or where the truth stands, does not decide")
+	}
+}

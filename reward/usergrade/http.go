@@ -97,7 +97,8 @@ func (g *web) Grade(ctx context.Context, in reward.Input) (reward.Finding, error
 		if err == nil {
 			return g.said(raw)
 		}
-		if !worthWaiting(ctx, after) {
+		var none *reward.Unjudged
+		if !errors.As(err, &none) || !none.Retry || !worthWaiting(ctx, after) {
 			return reward.Finding{}, err
 		}
 		if err := sleep(ctx, after); err != nil {

@@ -198,6 +198,7 @@ func TestHTTPStatuses(t *testing.T) {
 		"429 with a time":     {[]int{429}, "1", 1, "scored", 2},
 		"503 for longer than": {[]int{503, 503, 503, 503}, "3600", 0, "no_verdict: " + Unable, 3},
 		"404":                 {[]int{404}, "", 0, "no_verdict: verifier_error", 1},
+		"404 with a time":     {[]int{404}, "2", 0, "no_verdict: verifier_error", 1},
 		"a redirect":          {[]int{304}, "", 0, "no_verdict: verifier_error", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
