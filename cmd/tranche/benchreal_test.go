@@ -40,7 +40,8 @@ func small(t *testing.T, speed float64) (url string, step enginesim.StepTime) {
 }
 
 // TestBenchRealAndItsSimulation plays the small load over HTTP and beside it in virtual time, with the step times that the engine
-// has. What the machine does to times is not judged; what is cached does not hang on it much.
+// has. What the machine does to times is not judged; what is cached does not hang on it much. The scheduler's order hangs on times, so its makespan is one of three plays'
+// median: a single one is now and then a tenth below the simulated.
 func TestBenchRealAndItsSimulation(t *testing.T) {
 	const speed = 20
 	url, step := small(t, speed)
@@ -57,7 +58,7 @@ func TestBenchRealAndItsSimulation(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newShell(t)
-	s.do(codeOK, "bench", "real", "--endpoint", url, "-p", "tranche,cap-4", "--episodes", "30", "--time-scale", "0.05", "--repeats", "1", "--simulate", file, "--json")
+	s.do(codeOK, "bench", "real", "--endpoint", url, "-p", "tranche,cap-4", "--episodes", "30", "--time-scale", "0.05", "--repeats", "3", "--simulate", file, "--json")
 	var report bench.RealReport
 	if err := json.Unmarshal(s.out.Bytes(), &report); err != nil {
 		t.Fatalf("%v in %s", err, s.out.String())
@@ -65,6 +66,7 @@ func TestBenchRealAndItsSimulation(t *testing.T) {
 	figures := map[string]bench.RealRow{}
 	for _, row := range report.Rows {
 		figures[row.Policy] = row
+		t.Logf("%s: %.2f s and hit rate %.3f, simulated %.2f s and %.3f", row.Policy, row.Makespan, row.HitRate, row.Simulated.Makespan, row.Simulated.HitRate)
 		if off := math.Abs(row.HitRate - row.Simulated.HitRate); off > 0.12 {
 			t.Errorf("%s: hit rate %.2f, simulated %.2f", row.Policy, row.HitRate, row.Simulated.HitRate)
 		}
