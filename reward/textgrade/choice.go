@@ -136,7 +136,17 @@ func (q question) answer(text, marker string) (named, where string) {
 	if named = q.read(text, unannounced); named != "" && (len(q.options) > 0 || named == q.want) {
 		return named, "all of the text"
 	}
-	return q.read(lastLine(text), unannounced), "last line"
+	last := lastLine(text)
+	if named = q.read(last, unannounced); named != "" && q.endsList(strings.TrimSuffix(strings.TrimSpace(text), last), named) {
+		return "", "the last of a list of options"
+	}
+	return named, "last line"
+}
+
+// endsList reports whether the line before is another option as it is: who says the options again has chosen none of them.
+func (q question) endsList(before, named string) bool {
+	other := q.read(lastLine(before), unannounced)
+	return len(q.options) > 0 && other != "" && other != named
 }
 
 // answerIs is what announces an answer.
