@@ -251,9 +251,10 @@ func (r *run) store(ctx context.Context, e *episode.Episode) {
 		return
 	}
 	if e.Status != episode.StatusFailed {
-		done := r.done.Add(1)
+		r.done.Add(1)
 		if e.Verdict.Failed {
-			r.giveUp(ErrTooManyUnscored, r.cfg.MaxUnscoredShare, r.unscored.Add(1), done)
+			failed := r.unscored.Add(1)
+			r.giveUp(ErrTooManyUnscored, r.cfg.MaxUnscoredShare, failed, r.done.Load()) // counted after: never fewer than failed
 		}
 		if r.cfg.Unscored != nil {
 			failed, graded := r.cfg.Unscored()
