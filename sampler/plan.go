@@ -338,8 +338,12 @@ func (p *Plan) settle(g *openGroup) error {
 		p.due = append(p.due, d)
 		return p.note(drawn(d), true)
 	}
+	short := len(g.rewards) < g.draw.Samples // it is published as such, for good
+	if err := p.note(event{Done: &doneEvent{g.draw.Task.ID, g.draw.Round, g.rewards}}, short); err != nil {
+		return err
+	}
 	p.conclude(g.draw, g.rewards)
-	return p.note(event{Done: &doneEvent{g.draw.Task.ID, g.draw.Round, g.rewards}}, false)
+	return nil
 }
 
 // grow makes room for the rest of a group.

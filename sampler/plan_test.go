@@ -491,6 +491,26 @@ func (d *durable) Append(line []byte, durable bool) error {
 	return nil
 }
 
+// TestShortGroupsAreWrittenDownFirst: who is told of a group's early end publishes it as it is, so a loss of power must not undo the decision.
+func TestShortGroupsAreWrittenDownFirst(t *testing.T) {
+	rec, told := &durable{}, 0
+	p, err := NewPlan(t.Context(), planConfigs()["grow"], PlanParts{Open: passOver(made(40, 3)), Record: rec, Ended: func(task string, round, samples int) {
+		told++
+		left, err := ReadRecord(rec.text[:rec.synced[len(rec.synced)-1]])
+		if err != nil || !slices.Contains(left.Short, ShortGroup{task, round, samples}) {
+			t.Errorf("task %s, round %d is told to have ended with %d samples; the durable record says %v, %v", task, round, samples, left.Short, err)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{rng: rand.New(rand.NewPCG(8, 8)), atOnce: 10, reward: rates(spreadRate), stored: map[string]*float64{}}
+	w.play(t, p)
+	if told == 0 {
+		t.Error("no group ended early")
+	}
+}
+
 // TestDeadlinesCountFromTheBeginning: a time and a span are told apart only when it is known when the run began.
 func TestDeadlinesCountFromTheBeginning(t *testing.T) {
 	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
