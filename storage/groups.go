@@ -27,7 +27,7 @@ func (w *Writer) EndGroup(groupID string, samples int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ledger.end(keyOf(groupID), samples)
-	w.nudge()
+	w.wakeSealer()
 }
 
 // WriteTaskStates replaces task-states.json: what the caller's sampler knows of each task.
