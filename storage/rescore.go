@@ -24,6 +24,8 @@ type Rescoring struct {
 	Dir string
 	// Into is a directory for a dataset of its own; "" makes a set of parts in Dir, which becomes the current one when it is complete.
 	Into string
+	// Run is the run's id: Into takes no rows of another run. Needed with Into.
+	Run string
 	// Set names the set: letters, digits, dots, dashes and underscores.
 	Set string
 	// Digest of all that decides the verdicts. A set that is there with another one is refused.
@@ -67,6 +69,9 @@ func (c Rescoring) Validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("storage: "+format, args...)) }
 	if c.Dir == "" || c.Judge == nil || c.Digest == "" {
 		bad("rescoring: expected Dir, Digest and Judge")
+	}
+	if c.Into != "" && c.Run == "" {
+		bad("rescoring into %s: expected Run", c.Into)
 	}
 	if c.Set == "" || c.Set == PlayedRewards || strings.HasPrefix(c.Set, ".") || strings.Trim(c.Set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
 		bad("set %q: expected letters, digits, dots, dashes and underscores, and not %q", c.Set, PlayedRewards)
@@ -160,7 +165,7 @@ func (r *rescoring) makeInto() error {
 	if !errors.Is(err, ErrNotRun) {
 		return err
 	}
-	return saveManifest(r.fs, r.Into, Manifest{SchemaVersion: SchemaVersion, Parts: []Part{}, Failures: []Part{}, Rescored: &Origin{Dir: r.Dir, Set: r.newSet()}})
+	return saveManifest(r.fs, r.Into, Manifest{SchemaVersion: SchemaVersion, Parts: []Part{}, Failures: []Part{}, Rescored: &Origin{Dir: r.Dir, Run: r.Run, Set: r.newSet()}})
 }
 
 func (r *rescoring) newSet() RewardSet {
@@ -179,6 +184,8 @@ func (r *rescoring) begin() (err error) {
 		}
 	} else if r.out.Rescored == nil {
 		return fmt.Errorf("%s: %w: it is a run of its own", r.Into, ErrOtherSet)
+	} else if was := r.out.Rescored.Run; was != r.Run {
+		return fmt.Errorf("%s: %w: its rows are those of the run %q", r.Into, ErrOtherSet, was)
 	}
 	if s := r.set(); s.Digest != r.Digest || s.Name != r.Set && r.Into == "" {
 		return fmt.Errorf("%s: set %s: %w", r.target(), s.Name, ErrOtherSet)

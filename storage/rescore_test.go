@@ -52,7 +52,7 @@ func place(_ context.Context, rows []*Row, whole bool) error {
 	return nil
 }
 
-func toRescore(dir string) Rescoring { return Rescoring{Dir: dir, Set: "s", Digest: "d", Judge: place} }
+func toRescore(dir string) Rescoring { return Rescoring{Dir: dir, Run: "r", Set: "s", Digest: "d", Judge: place} }
 
 // unjudged is a row as JSON without its verdict.
 func unjudged(t *testing.T, r *Row) string {
@@ -335,6 +335,13 @@ func TestRescoreRefuses(t *testing.T) {
 	changed.Digest = "another"
 	ontoRun := toRescore(dir)
 	ontoRun.Into = other
+	copied := toRescore(dir)
+	copied.Into = filepath.Join(t.TempDir(), "y")
+	if _, err := Rescore(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	ontoCopy := toRescore(other)
+	ontoCopy.Into, ontoCopy.Run = copied.Into, "r2"
 	onto := toRescore(dir)
 	onto.Into = dir
 	odd := toRescore(dir)
@@ -343,7 +350,7 @@ func TestRescoreRefuses(t *testing.T) {
 		cfg  Rescoring
 		want error
 	}{
-		"another digest": {changed, ErrOtherSet}, "a run of its own": {ontoRun, ErrOtherSet}, "no run": {toRescore(t.TempDir()), ErrNotRun},
+		"another digest": {changed, ErrOtherSet}, "a run of its own": {ontoRun, ErrOtherSet}, "the copy of another run": {ontoCopy, ErrOtherSet}, "no run": {toRescore(t.TempDir()), ErrNotRun},
 		"itself": {onto, nil}, "a path for a name": {odd, nil},
 	} {
 		if _, err := Rescore(t.Context(), c.cfg); err == nil || c.want != nil && !errors.Is(err, c.want) {

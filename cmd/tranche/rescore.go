@@ -152,7 +152,7 @@ func (c *rescoreCmd) rescore(ctx context.Context, s *session, run *storage.Run, 
 	if w.total, err = run.RowsToRescore(); err != nil {
 		return nil, errors.Join(err, scorer.Close())
 	}
-	cfg := storage.Rescoring{Dir: c.Dir, Into: c.Out, Set: c.Name, Digest: scorer.Digest(), Width: c.Groups, Judge: w.judge}
+	cfg := storage.Rescoring{Dir: c.Dir, Into: c.Out, Run: file.RunID, Set: c.Name, Digest: scorer.Digest(), Width: c.Groups, Judge: w.judge}
 	if cfg.Set == "" {
 		cfg.Set = scorer.Digest()
 	}
