@@ -482,18 +482,46 @@ func (r *rescoring) inJournal() (int64, error) {
 	return int64(len(rows)), err
 }
 
-// copyFailures gives a dataset of its own the run's failures, byte for byte.
+// copyFailures gives a dataset of its own the run's failures, byte for byte. A run that was gone on with has others: what it retried is in its
+// parts by now.
 func (r *rescoring) copyFailures() error {
-	if r.Into == "" || r.out.Rescored.Failures {
+	if r.Into == "" {
 		return nil
 	}
-	for _, f := range r.run.Failures {
-		if err := r.copyFile(f); err != nil {
-			return fmt.Errorf("copy %s: %w", f.Path, err)
+	same := func(a, b Part) bool { return a.Path == b.Path && a.SHA256 == b.SHA256 }
+	if !slices.EqualFunc(r.out.Failures, r.run.Failures, same) {
+		for _, f := range r.run.Failures {
+			if slices.ContainsFunc(r.out.Failures, func(have Part) bool { return same(have, f) }) {
+				continue
+			}
+			if err := r.copyFile(f); err != nil {
+				return fmt.Errorf("copy %s: %w", f.Path, err)
+			}
+		}
+		r.out.Failures = slices.Clone(r.run.Failures)
+		if err := r.save(); err != nil {
+			return err
 		}
 	}
-	r.out.Failures, r.out.Rescored.Failures = slices.Clone(r.run.Failures), true
-	return r.save()
+	return r.dropFailures()
+}
+
+// dropFailures removes what is not listed any more, also where an earlier call died before it came to that.
+func (r *rescoring) dropFailures() error {
+	entries, err := r.fs.ReadDir(filepath.Join(r.Into, failuresDir))
+	if err != nil {
+		return fmt.Errorf("look for failures that were retried: %w", err)
+	}
+	for _, e := range entries {
+		name := path.Join(failuresDir, e.Name())
+		if _, ours := partNumber(name); !ours || slices.ContainsFunc(r.out.Failures, func(p Part) bool { return p.Path == name }) {
+			continue
+		}
+		if err := r.fs.Remove(filepath.Join(r.Into, filepath.FromSlash(name))); err != nil {
+			return fmt.Errorf("remove failures that were retried: %w", err)
+		}
+	}
+	return nil
 }
 
 func (r *rescoring) copyFile(p Part) error {

@@ -52,7 +52,9 @@ func place(_ context.Context, rows []*Row, whole bool) error {
 	return nil
 }
 
-func toRescore(dir string) Rescoring { return Rescoring{Dir: dir, Run: "r", Set: "s", Digest: "d", Judge: place} }
+func toRescore(dir string) Rescoring {
+	return Rescoring{Dir: dir, Run: "r", Set: "s", Digest: "d", Judge: place}
+}
 
 // unjudged is a row as JSON without its verdict.
 func unjudged(t *testing.T, r *Row) string {
@@ -392,5 +394,37 @@ func TestRescoredRunGoesOn(t *testing.T) {
 	}
 	if judged, rows := count(); judged != 32 || rows != 33 {
 		t.Errorf("again: %d of %d rows have new verdicts", judged, rows)
+	}
+}
+
+// A copy of a run has the run's failures also when the run was gone on with since: what was retried is in it once, as it ended.
+func TestRescoredCopyFollowsRetries(t *testing.T) {
+	dir := playedRun(t)
+	cfg := toRescore(dir)
+	cfg.Into = filepath.Join(t.TempDir(), "y")
+	if _, err := Rescore(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	m := made{run: "r", group: 3, failing: func(task, _ int) bool { return task == 11 }}
+	again := testConfig(dir)
+	again.RetryFailed = true
+	w := mustOpen(t, again)
+	mustWrite(t, w, m.episode(4, 1), m.episode(11, 0), m.episode(11, 1), m.episode(11, 2))
+	mustClose(t, w)
+	got, err := Rescore(t.Context(), cfg)
+	if err != nil || got.Rows != 30 || got.Failed != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if !reflect.DeepEqual(files(t, cfg.Into, failuresDir), files(t, dir, failuresDir)) {
+		t.Errorf("the failures are not those of the run")
+	}
+	run, copied := &Run{dir: dir, fs: disk{}}, &Run{dir: cfg.Into, fs: disk{}}
+	a, aerr := run.Manifest()
+	b, berr := copied.Manifest()
+	if err := errors.Join(aerr, berr); err != nil || !reflect.DeepEqual(a.Failures, b.Failures) || b.FailureRows != 3 {
+		t.Errorf("%+v\n%+v, %v", a.Failures, b.Failures, err)
+	}
+	if err := checkFiles(disk{}, cfg.Into, b); err != nil {
+		t.Error(err)
 	}
 }

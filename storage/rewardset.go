@@ -21,10 +21,9 @@ type RewardSet struct {
 
 // Origin says of which run a dataset is that has its verdicts from rescoring alone.
 type Origin struct {
-	Dir      string    `json:"dir"`
-	Run      string    `json:"run"` // its id: the graders may be those of many runs
-	Set      RewardSet `json:"set"` // without parts: they are the dataset's own
-	Failures bool      `json:"failures"`
+	Dir string    `json:"dir"`
+	Run string    `json:"run"` // its id: the graders may be those of many runs
+	Set RewardSet `json:"set"` // without parts: they are the dataset's own
 }
 
 // Errors of rescoring.
