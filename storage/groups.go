@@ -9,7 +9,7 @@ import (
 	"tranche/episode"
 )
 
-// FlagZeroVariance marks the rows of a whole group whose rewards are all the same, where Config.MarkEqual asks for it: a
+// FlagZeroVariance marks the rows of a whole group whose rewards are all the same, where Config.MarkEqual or Rescoring.MarkEqual asks for it: a
 // group-relative trainer learns nothing from them.
 const FlagZeroVariance = "zero_variance"
 
@@ -52,6 +52,12 @@ func (r *Row) markEqual() {
 	if !slices.Contains(r.Flags, FlagZeroVariance) {
 		r.Flags = append(slices.Clone(r.Flags), FlagZeroVariance)
 		slices.Sort(r.Flags)
+	}
+}
+
+func (r *Row) unmarkEqual() {
+	if i := slices.Index(r.Flags, FlagZeroVariance); i >= 0 {
+		r.Flags = slices.Delete(slices.Clone(r.Flags), i, i+1)
 	}
 }
 

@@ -30,6 +30,8 @@ type Rescoring struct {
 	Set string
 	// Digest of all that decides the verdicts. A set that is there with another one is refused.
 	Digest string
+	// MarkEqual says that the run marked groups whose rewards are all the same (Config.MarkEqual): those that are so now are.
+	MarkEqual bool
 	// Width is how many groups are judged at once, over all of them in memory. Default 16.
 	Width int
 	// Judge gives the rows of a group that ended well, in sample order, their verdicts: with Row.SetVerdict, and it may change nothing else.
@@ -323,7 +325,7 @@ func (r *rescoring) fill(ctx context.Context, pf *parquet.File, pw *partWriter) 
 	all.Go(func() {
 		defer close(line)
 		unread = r.bunches(pf, func(b *bunch) error {
-			all.Go(func() { b.done <- r.Judge(ctx, b.rows, b.whole) })
+			all.Go(func() { b.done <- r.judge(ctx, b) })
 			select {
 			case line <- b:
 				return nil
@@ -341,6 +343,20 @@ func (r *rescoring) fill(ctx context.Context, pf *parquet.File, pw *partWriter) 
 		}
 	}
 	return unread
+}
+
+// judge has a group judged. What its rows were flagged with for the rewards they had goes with these.
+func (r *rescoring) judge(ctx context.Context, b *bunch) error {
+	if err := r.Judge(ctx, b.rows, b.whole); err != nil {
+		return err
+	}
+	for _, row := range b.rows {
+		row.unmarkEqual()
+	}
+	if r.MarkEqual && b.whole {
+		markEqual(b.rows)
+	}
+	return nil
 }
 
 func (w *partWriter) addBunch(b *bunch) error {

@@ -428,3 +428,53 @@ func TestRescoredCopyFollowsRetries(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Groups are marked for the rewards that they have now, and only where the run marked; other flags stay.
+func TestRescoreMarksEqualGroupsAnew(t *testing.T) {
+	for _, mark := range []bool{true, false} {
+		dir := filepath.Join(fastDir(t), "x")
+		cfg := testConfig(dir)
+		cfg.MarkEqual = true
+		w := mustOpen(t, cfg)
+		m := made{run: "r", group: 3}
+		for i := range 9 { // the first group is equal now, the second will be, the third has a failure to come
+			e := m.episode(i/3, i%3)
+			if e.Flags = []string{episode.FlagPromptCut}; i < 3 {
+				e.Verdict.Total = episode.Ptr(1.0)
+			}
+			if i == 8 {
+				e = made{run: "r", group: 3, failing: func(int, int) bool { return true }}.episode(2, 2)
+			}
+			mustWrite(t, w, e)
+		}
+		mustClose(t, w)
+		r := toRescore(dir)
+		r.MarkEqual = mark
+		r.Judge = func(_ context.Context, rows []*Row, _ bool) error {
+			for i, row := range rows {
+				v := row.Verdict()
+				if v.Total = episode.Ptr(0.5); row.TaskID == "task-0000" {
+					v.Total = episode.Ptr(float64(i))
+				}
+				row.SetVerdict(v)
+			}
+			return nil
+		}
+		before := rowsOf(t, dir)
+		if _, err := Rescore(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		for id, row := range rowsOf(t, dir) {
+			if was, want := slices.Contains(before[id].Flags, FlagZeroVariance), row.TaskID == "task-0000"; was != want {
+				t.Errorf("before: %s is marked %v", row.TaskID, was)
+			}
+			want := slices.DeleteFunc(slices.Clone(before[id].Flags), func(f string) bool { return f == FlagZeroVariance })
+			if mark && row.TaskID == "task-0001" {
+				want = append(want, FlagZeroVariance) // the last in order
+			}
+			if !slices.Equal(row.Flags, want) {
+				t.Errorf("mark %v: %s sample %d has the flags %v, want %v", mark, row.TaskID, row.SampleIndex, row.Flags, want)
+			}
+		}
+	}
+}
