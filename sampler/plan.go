@@ -42,6 +42,7 @@ type Plan struct {
 	dry     bool  // the supply has ended
 	over    bool  // nothing more is drawn but what is due
 	err     error // sticky
+	told    bool  // Next has returned err
 	replays bool  // decisions are played back: none is written down
 }
 
@@ -217,6 +218,7 @@ func (p *Plan) step(ctx context.Context) (d episode.Draw, then move, err error) 
 			p.err = err
 		}
 	}
+	p.told = true
 	return d, moveDraw, p.err
 }
 
@@ -471,16 +473,20 @@ func (p *Plan) Begin(at time.Time) error {
 	return nil
 }
 
-// Close ends the pass over the tasks.
+// Close ends the pass over the tasks. It returns what failed after the last Next as well.
 func (p *Plan) Close() error {
 	p.mu.Lock()
+	var untold error
 	if p.err == nil {
 		p.err = errors.New("the plan is closed")
+	} else if !p.told {
+		untold = p.err
 	}
+	p.told = true
 	p.mu.Unlock()
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	return p.supply.close()
+	return errors.Join(untold, p.supply.close())
 }
 
 // TaskState is what is known of one task.

@@ -860,6 +860,34 @@ func TestARecordThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	}
 }
 
+// TestCloseTellsWhatFailedAfterTheLastDraw: once, and only where Next has not.
+func TestCloseTellsWhatFailedAfterTheLastDraw(t *testing.T) {
+	full := errors.New("disk full")
+	for _, told := range []bool{false, true} {
+		rec := &memory{}
+		p := newPlan(t, PlanConfig{Config: Config{Samples: 2}, Useful: 1}, made(10, 1), rec)
+		d, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.fail = full
+		for s := range 2 {
+			p.Learn(episode.Outcome{TaskID: d.Task.ID, Sample: s, Reward: episode.Ptr(float64(s))})
+		}
+		if told {
+			if _, err := p.Next(t.Context()); !errors.Is(err, full) {
+				t.Errorf("the next draw: %v", err)
+			}
+		}
+		if err := p.Close(); errors.Is(err, full) == told {
+			t.Errorf("told by Next %v: Close returns %v", told, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+}
+
 func FuzzReadRecord(f *testing.F) {
 	f.Add([]byte(`{"draw":{"n":0,"task":"t003","hash":"h003","round":0,"lap":1,"size":4,"to":2}}` + "\n" + `{"eval":0,"end":true}` + "\n"))
 	f.Add([]byte(`{"draw":{"n":0,"task":"t000","hash":"h000","round":0,"size":4,"to":2}}` + "\n" + `{"draw":{"n":0,"task":"t000","hash":"h000","round":0,"size":4,"from":2,"to":4}}` + "\n" +
