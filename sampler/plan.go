@@ -42,6 +42,7 @@ type Plan struct {
 	dry     bool  // the supply has ended
 	over    bool  // nothing more is drawn but what is due
 	err     error // sticky
+	told    bool  // Next has returned err
 	replays bool  // decisions are played back: none is written down
 }
 
@@ -217,6 +218,7 @@ func (p *Plan) step(ctx context.Context) (d episode.Draw, then move, err error) 
 			p.err = err
 		}
 	}
+	p.told = true
 	return d, moveDraw, p.err
 }
 
@@ -338,8 +340,12 @@ func (p *Plan) settle(g *openGroup) error {
 		p.due = append(p.due, d)
 		return p.note(drawn(d), true)
 	}
+	short := len(g.rewards) < g.draw.Samples // it is published as such, for good
+	if err := p.note(event{Done: &doneEvent{g.draw.Task.ID, g.draw.Round, g.rewards}}, short); err != nil {
+		return err
+	}
 	p.conclude(g.draw, g.rewards)
-	return p.note(event{Done: &doneEvent{g.draw.Task.ID, g.draw.Round, g.rewards}}, false)
+	return nil
 }
 
 // grow makes room for the rest of a group.
@@ -467,16 +473,20 @@ func (p *Plan) Begin(at time.Time) error {
 	return nil
 }
 
-// Close ends the pass over the tasks.
+// Close ends the pass over the tasks. It returns what failed after the last Next as well.
 func (p *Plan) Close() error {
 	p.mu.Lock()
+	var untold error
 	if p.err == nil {
 		p.err = errors.New("the plan is closed")
+	} else if !p.told {
+		untold = p.err
 	}
+	p.told = true
 	p.mu.Unlock()
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	return p.supply.close()
+	return errors.Join(untold, p.supply.close())
 }
 
 // TaskState is what is known of one task.

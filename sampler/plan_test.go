@@ -491,6 +491,26 @@ func (d *durable) Append(line []byte, durable bool) error {
 	return nil
 }
 
+// TestShortGroupsAreWrittenDownFirst: who is told of a group's early end publishes it as it is, so a loss of power must not undo the decision.
+func TestShortGroupsAreWrittenDownFirst(t *testing.T) {
+	rec, told := &durable{}, 0
+	p, err := NewPlan(t.Context(), planConfigs()["grow"], PlanParts{Open: passOver(made(40, 3)), Record: rec, Ended: func(task string, round, samples int) {
+		told++
+		left, err := ReadRecord(rec.text[:rec.synced[len(rec.synced)-1]])
+		if err != nil || !slices.Contains(left.Short, ShortGroup{task, round, samples}) {
+			t.Errorf("task %s, round %d is told to have ended with %d samples; the durable record says %v, %v", task, round, samples, left.Short, err)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{rng: rand.New(rand.NewPCG(8, 8)), atOnce: 10, reward: rates(spreadRate), stored: map[string]*float64{}}
+	w.play(t, p)
+	if told == 0 {
+		t.Error("no group ended early")
+	}
+}
+
 // TestDeadlinesCountFromTheBeginning: a time and a span are told apart only when it is known when the run began.
 func TestDeadlinesCountFromTheBeginning(t *testing.T) {
 	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -837,6 +857,34 @@ func TestARecordThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	p := newPlan(t, PlanConfig{Config: Config{Samples: 2}, Useful: 5}, made(10, 1), rec)
 	if d, err := p.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("drew %+v, %v", d, err)
+	}
+}
+
+// TestCloseTellsWhatFailedAfterTheLastDraw: once, and only where Next has not.
+func TestCloseTellsWhatFailedAfterTheLastDraw(t *testing.T) {
+	full := errors.New("disk full")
+	for _, told := range []bool{false, true} {
+		rec := &memory{}
+		p := newPlan(t, PlanConfig{Config: Config{Samples: 2}, Useful: 1}, made(10, 1), rec)
+		d, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.fail = full
+		for s := range 2 {
+			p.Learn(episode.Outcome{TaskID: d.Task.ID, Sample: s, Reward: episode.Ptr(float64(s))})
+		}
+		if told {
+			if _, err := p.Next(t.Context()); !errors.Is(err, full) {
+				t.Errorf("the next draw: %v", err)
+			}
+		}
+		if err := p.Close(); errors.Is(err, full) == told {
+			t.Errorf("told by Next %v: Close returns %v", told, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("again: %v", err)
+		}
 	}
 }
 

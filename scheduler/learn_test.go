@@ -80,6 +80,63 @@ func TestASourceLearns(t *testing.T) {
 	})
 }
 
+// lateScorer gives up when its time is over.
+type lateScorer struct{}
+
+func (lateScorer) Score(ctx context.Context, _ *episode.Episode) (episode.Verdict, error) {
+	<-ctx.Done()
+	return episode.Verdict{}, ctx.Err()
+}
+
+// TestAGradingThatIsLateIsStored: the run goes on, so the episode is kept without a verdict, and the source is told of it only then.
+func TestAGradingThatIsLateIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{think: func(*episode.Call, int, int) (*episode.Reply, time.Duration, error) {
+			return says("a", 1), time.Second, nil
+		}}
+		sink := &memory{}
+		p := &pupil{told: map[int]*float64{}, known: make(chan struct{}), sink: sink}
+		sched, err := New(Config{Endpoints: fleet(m)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sched.Close()
+		totals, err := Run(t.Context(), RunConfig{Source: p, Open: open(episode.Budget{}), Sink: sink, Rollout: &Rollout{Sched: sched, Scorer: lateScorer{}, ScoreTimeout: time.Minute}})
+		if err != nil || totals.Done != 6 || totals.Cancelled != 0 || len(sink.rows) != 6 {
+			t.Errorf("%+v, %d rows, %v", totals, len(sink.rows), err)
+		}
+		for _, e := range sink.rows {
+			if v := e.Verdict; e.Status != episode.StatusCompleted || v.Total != nil || !v.Failed || v.Rewards[0].Outcome != "no_verdict: score_timeout" {
+				t.Errorf("%s: %s, %+v", e.ID, e.Status, v)
+			}
+		}
+		if len(p.told) != 6 || len(p.early) > 0 {
+			t.Errorf("told %v, before it was durable %v", p.told, p.early)
+		}
+	})
+}
+
+// TestASourceDoesNotWaitForWhatIsNotStored: it is not told of an episode that was cancelled under a run that goes on; the run ends, for another to
+// go on with.
+func TestASourceDoesNotWaitForWhatIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{think: func(*episode.Call, int, int) (*episode.Reply, time.Duration, error) {
+			return says("a", 1), time.Hour, nil
+		}}
+		sink := &memory{}
+		p := &pupil{told: map[int]*float64{}, known: make(chan struct{}), sink: sink}
+		sched, err := New(Config{Endpoints: fleet(m)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Minute, sched.Close)
+		totals, err := Run(t.Context(), RunConfig{Source: p, Open: open(episode.Budget{}), Sink: sink, Rollout: &Rollout{Sched: sched}})
+		if !errors.Is(err, ErrStopped) || totals.Cancelled != 3 || len(p.told) != 0 {
+			t.Errorf("%+v, told %v, %v", totals, p.told, err)
+		}
+	})
+}
+
 // TestAStopDoesNotWaitForASourceThatWaits: the source waits for an outcome that never comes.
 func TestAStopDoesNotWaitForASourceThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

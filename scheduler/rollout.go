@@ -148,20 +148,25 @@ func (r *Rollout) score(ctx context.Context, e *episode.Episode) {
 	r.Sched.score(1)
 	defer r.Sched.score(-1)
 	began := time.Now()
+	grading := ctx
 	if r.ScoreTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.ScoreTimeout)
+		grading, cancel = context.WithTimeout(ctx, r.ScoreTimeout)
 		defer cancel()
 	}
-	v, err := r.Scorer.Score(ctx, e)
+	v, err := r.Scorer.Score(grading, e)
 	e.Timing.Score = time.Since(began)
 	if err != nil && ctx.Err() != nil {
 		e.Fail(cancelled(context.Cause(ctx)))
 		return
 	}
 	if err != nil {
+		why := episode.ClassVerifier
+		if grading.Err() != nil {
+			why = episode.ClassScoreTimeout
+		}
 		v = episode.Verdict{Failed: true, Rewards: []episode.Reward{{
-			Name: "score", Weight: 1, Outcome: episode.NoVerdict + ": " + string(episode.ClassVerifier), Evidence: err.Error(),
+			Name: "score", Weight: 1, Outcome: episode.NoVerdict + ": " + string(why), Evidence: err.Error(),
 		}}}
 	}
 	e.Verdict = v

@@ -234,8 +234,8 @@ func (r *run) play(ctx context.Context, e *episode.Episode) (again bool) {
 func (r *run) store(ctx context.Context, e *episode.Episode) {
 	if e.Status == episode.StatusCancelled && e.Stop != episode.StopQuorum {
 		r.cancelled.Add(1)
-		if ctx.Err() == nil { // the run goes on, and a source may wait for it
-			r.tell(e)
+		if r.learner != nil { // it is not told of what is not stored, and may not wait for it
+			r.halt()
 		}
 		return
 	}

@@ -109,17 +109,17 @@ func (w *Writer) book(batch []*entry, seg *segment, at int64) {
 		at += ent.rec.bytes
 		w.ledger.add(ent.rec, ent.dig)
 	}
+	w.wakeSealer()
+}
+
+// wakeSealer has the sealer look again where a group is complete. The caller holds mu.
+func (w *Writer) wakeSealer() {
 	if len(w.ledger.ready) == 0 {
 		return
 	}
 	if w.firstReady.IsZero() {
 		w.firstReady = time.Now()
 	}
-	w.nudge()
-}
-
-// nudge tells the sealer to look again.
-func (w *Writer) nudge() {
 	select {
 	case w.wake <- struct{}{}:
 	default:

@@ -9,7 +9,7 @@ import (
 	"tranche/episode"
 )
 
-// FlagZeroVariance marks the rows of a whole group whose rewards are all the same, where Config.MarkEqual asks for it: a
+// FlagZeroVariance marks the rows of a whole group whose rewards are all the same, where Config.MarkEqual or Rescoring.MarkEqual asks for it: a
 // group-relative trainer learns nothing from them.
 const FlagZeroVariance = "zero_variance"
 
@@ -27,7 +27,7 @@ func (w *Writer) EndGroup(groupID string, samples int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ledger.end(keyOf(groupID), samples)
-	w.nudge()
+	w.wakeSealer()
 }
 
 // WriteTaskStates replaces task-states.json: what the caller's sampler knows of each task.
@@ -52,6 +52,12 @@ func (r *Row) markEqual() {
 	if !slices.Contains(r.Flags, FlagZeroVariance) {
 		r.Flags = append(slices.Clone(r.Flags), FlagZeroVariance)
 		slices.Sort(r.Flags)
+	}
+}
+
+func (r *Row) unmarkEqual() {
+	if i := slices.Index(r.Flags, FlagZeroVariance); i >= 0 {
+		r.Flags = slices.Delete(slices.Clone(r.Flags), i, i+1)
 	}
 }
 

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"tranche/episode"
 )
@@ -36,6 +38,30 @@ func TestGroupsThatEndEarly(t *testing.T) {
 		want := map[string]int32{"task-0000": 2, "task-0001": 4}[r.TaskID]
 		if r.GroupSize != want {
 			t.Errorf("%s sample %d: group_size %d, want %d", r.TaskID, r.SampleIndex, r.GroupSize, want)
+		}
+	}
+}
+
+// TestGroupsThatEndEarlyArePublishedInTime: when they are old enough, also where no further row comes, and at once where rows wait for room.
+func TestGroupsThatEndEarlyArePublishedInTime(t *testing.T) {
+	for name, c := range map[string]Config{"old": {MinPartAge: time.Millisecond, MaxPartAge: time.Millisecond}, "full": {MinPartAge: time.Hour, MaxPartAge: time.Hour, PartBytes: 1}} {
+		c.Dir, c.SyncInterval = t.TempDir(), time.Microsecond
+		w := mustOpen(t, c)
+		m := made{run: "r", group: 4}
+		mustWrite(t, w, m.episode(0, 0), m.episode(0, 1))
+		w.EndGroup(m.episode(0, 0).GroupID, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if c.PartBytes > 0 {
+			if err := w.Write(ctx, m.episode(1, 0)); err != nil {
+				t.Errorf("%s: the next row: %v", name, err)
+			}
+		}
+		for w.Counts().Published != 2 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if n := w.Counts().Published; n != 2 {
+			t.Errorf("%s: %d rows are published, want 2", name, n)
 		}
 	}
 }

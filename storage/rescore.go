@@ -24,10 +24,14 @@ type Rescoring struct {
 	Dir string
 	// Into is a directory for a dataset of its own; "" makes a set of parts in Dir, which becomes the current one when it is complete.
 	Into string
+	// Run is the run's id: Into takes no rows of another run. Needed with Into.
+	Run string
 	// Set names the set: letters, digits, dots, dashes and underscores.
 	Set string
 	// Digest of all that decides the verdicts. A set that is there with another one is refused.
 	Digest string
+	// MarkEqual says that the run marked groups whose rewards are all the same (Config.MarkEqual): those that are so now are.
+	MarkEqual bool
 	// Width is how many groups are judged at once, over all of them in memory. Default 16.
 	Width int
 	// Judge gives the rows of a group that ended well, in sample order, their verdicts: with Row.SetVerdict, and it may change nothing else.
@@ -67,6 +71,9 @@ func (c Rescoring) Validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("storage: "+format, args...)) }
 	if c.Dir == "" || c.Judge == nil || c.Digest == "" {
 		bad("rescoring: expected Dir, Digest and Judge")
+	}
+	if c.Into != "" && c.Run == "" {
+		bad("rescoring into %s: expected Run", c.Into)
 	}
 	if c.Set == "" || c.Set == PlayedRewards || strings.HasPrefix(c.Set, ".") || strings.Trim(c.Set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
 		bad("set %q: expected letters, digits, dots, dashes and underscores, and not %q", c.Set, PlayedRewards)
@@ -160,7 +167,7 @@ func (r *rescoring) makeInto() error {
 	if !errors.Is(err, ErrNotRun) {
 		return err
 	}
-	return saveManifest(r.fs, r.Into, Manifest{SchemaVersion: SchemaVersion, Parts: []Part{}, Failures: []Part{}, Rescored: &Origin{Dir: r.Dir, Set: r.newSet()}})
+	return saveManifest(r.fs, r.Into, Manifest{SchemaVersion: SchemaVersion, Parts: []Part{}, Failures: []Part{}, Rescored: &Origin{Dir: r.Dir, Run: r.Run, Set: r.newSet()}})
 }
 
 func (r *rescoring) newSet() RewardSet {
@@ -179,6 +186,8 @@ func (r *rescoring) begin() (err error) {
 		}
 	} else if r.out.Rescored == nil {
 		return fmt.Errorf("%s: %w: it is a run of its own", r.Into, ErrOtherSet)
+	} else if was := r.out.Rescored.Run; was != r.Run {
+		return fmt.Errorf("%s: %w: its rows are those of the run %q", r.Into, ErrOtherSet, was)
 	}
 	if s := r.set(); s.Digest != r.Digest || s.Name != r.Set && r.Into == "" {
 		return fmt.Errorf("%s: set %s: %w", r.target(), s.Name, ErrOtherSet)
@@ -316,7 +325,7 @@ func (r *rescoring) fill(ctx context.Context, pf *parquet.File, pw *partWriter) 
 	all.Go(func() {
 		defer close(line)
 		unread = r.bunches(pf, func(b *bunch) error {
-			all.Go(func() { b.done <- r.Judge(ctx, b.rows, b.whole) })
+			all.Go(func() { b.done <- r.judge(ctx, b) })
 			select {
 			case line <- b:
 				return nil
@@ -334,6 +343,20 @@ func (r *rescoring) fill(ctx context.Context, pf *parquet.File, pw *partWriter) 
 		}
 	}
 	return unread
+}
+
+// judge has a group judged. What its rows were flagged with for the rewards they had goes with these.
+func (r *rescoring) judge(ctx context.Context, b *bunch) error {
+	if err := r.Judge(ctx, b.rows, b.whole); err != nil {
+		return err
+	}
+	for _, row := range b.rows {
+		row.unmarkEqual()
+	}
+	if r.MarkEqual && b.whole {
+		markEqual(b.rows)
+	}
+	return nil
 }
 
 func (w *partWriter) addBunch(b *bunch) error {
@@ -475,18 +498,46 @@ func (r *rescoring) inJournal() (int64, error) {
 	return int64(len(rows)), err
 }
 
-// copyFailures gives a dataset of its own the run's failures, byte for byte.
+// copyFailures gives a dataset of its own the run's failures, byte for byte. A run that was gone on with has others: what it retried is in its
+// parts by now.
 func (r *rescoring) copyFailures() error {
-	if r.Into == "" || r.out.Rescored.Failures {
+	if r.Into == "" {
 		return nil
 	}
-	for _, f := range r.run.Failures {
-		if err := r.copyFile(f); err != nil {
-			return fmt.Errorf("copy %s: %w", f.Path, err)
+	same := func(a, b Part) bool { return a.Path == b.Path && a.SHA256 == b.SHA256 }
+	if !slices.EqualFunc(r.out.Failures, r.run.Failures, same) {
+		for _, f := range r.run.Failures {
+			if slices.ContainsFunc(r.out.Failures, func(have Part) bool { return same(have, f) }) {
+				continue
+			}
+			if err := r.copyFile(f); err != nil {
+				return fmt.Errorf("copy %s: %w", f.Path, err)
+			}
+		}
+		r.out.Failures = slices.Clone(r.run.Failures)
+		if err := r.save(); err != nil {
+			return err
 		}
 	}
-	r.out.Failures, r.out.Rescored.Failures = slices.Clone(r.run.Failures), true
-	return r.save()
+	return r.dropFailures()
+}
+
+// dropFailures removes what is not listed any more, also where an earlier call died before it came to that.
+func (r *rescoring) dropFailures() error {
+	entries, err := r.fs.ReadDir(filepath.Join(r.Into, failuresDir))
+	if err != nil {
+		return fmt.Errorf("look for failures that were retried: %w", err)
+	}
+	for _, e := range entries {
+		name := path.Join(failuresDir, e.Name())
+		if _, ours := partNumber(name); !ours || slices.ContainsFunc(r.out.Failures, func(p Part) bool { return p.Path == name }) {
+			continue
+		}
+		if err := r.fs.Remove(filepath.Join(r.Into, filepath.FromSlash(name))); err != nil {
+			return fmt.Errorf("remove failures that were retried: %w", err)
+		}
+	}
+	return nil
 }
 
 func (r *rescoring) copyFile(p Part) error {

@@ -52,7 +52,9 @@ func place(_ context.Context, rows []*Row, whole bool) error {
 	return nil
 }
 
-func toRescore(dir string) Rescoring { return Rescoring{Dir: dir, Set: "s", Digest: "d", Judge: place} }
+func toRescore(dir string) Rescoring {
+	return Rescoring{Dir: dir, Run: "r", Set: "s", Digest: "d", Judge: place}
+}
 
 // unjudged is a row as JSON without its verdict.
 func unjudged(t *testing.T, r *Row) string {
@@ -335,6 +337,13 @@ func TestRescoreRefuses(t *testing.T) {
 	changed.Digest = "another"
 	ontoRun := toRescore(dir)
 	ontoRun.Into = other
+	copied := toRescore(dir)
+	copied.Into = filepath.Join(t.TempDir(), "y")
+	if _, err := Rescore(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	ontoCopy := toRescore(other)
+	ontoCopy.Into, ontoCopy.Run = copied.Into, "r2"
 	onto := toRescore(dir)
 	onto.Into = dir
 	odd := toRescore(dir)
@@ -343,7 +352,7 @@ func TestRescoreRefuses(t *testing.T) {
 		cfg  Rescoring
 		want error
 	}{
-		"another digest": {changed, ErrOtherSet}, "a run of its own": {ontoRun, ErrOtherSet}, "no run": {toRescore(t.TempDir()), ErrNotRun},
+		"another digest": {changed, ErrOtherSet}, "a run of its own": {ontoRun, ErrOtherSet}, "the copy of another run": {ontoCopy, ErrOtherSet}, "no run": {toRescore(t.TempDir()), ErrNotRun},
 		"itself": {onto, nil}, "a path for a name": {odd, nil},
 	} {
 		if _, err := Rescore(t.Context(), c.cfg); err == nil || c.want != nil && !errors.Is(err, c.want) {
@@ -385,5 +394,87 @@ func TestRescoredRunGoesOn(t *testing.T) {
 	}
 	if judged, rows := count(); judged != 32 || rows != 33 {
 		t.Errorf("again: %d of %d rows have new verdicts", judged, rows)
+	}
+}
+
+// A copy of a run has the run's failures also when the run was gone on with since: what was retried is in it once, as it ended.
+func TestRescoredCopyFollowsRetries(t *testing.T) {
+	dir := playedRun(t)
+	cfg := toRescore(dir)
+	cfg.Into = filepath.Join(t.TempDir(), "y")
+	if _, err := Rescore(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	m := made{run: "r", group: 3, failing: func(task, _ int) bool { return task == 11 }}
+	again := testConfig(dir)
+	again.RetryFailed = true
+	w := mustOpen(t, again)
+	mustWrite(t, w, m.episode(4, 1), m.episode(11, 0), m.episode(11, 1), m.episode(11, 2))
+	mustClose(t, w)
+	got, err := Rescore(t.Context(), cfg)
+	if err != nil || got.Rows != 30 || got.Failed != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if !reflect.DeepEqual(files(t, cfg.Into, failuresDir), files(t, dir, failuresDir)) {
+		t.Errorf("the failures are not those of the run")
+	}
+	run, copied := &Run{dir: dir, fs: disk{}}, &Run{dir: cfg.Into, fs: disk{}}
+	a, aerr := run.Manifest()
+	b, berr := copied.Manifest()
+	if err := errors.Join(aerr, berr); err != nil || !reflect.DeepEqual(a.Failures, b.Failures) || b.FailureRows != 3 {
+		t.Errorf("%+v\n%+v, %v", a.Failures, b.Failures, err)
+	}
+	if err := checkFiles(disk{}, cfg.Into, b); err != nil {
+		t.Error(err)
+	}
+}
+
+// Groups are marked for the rewards that they have now, and only where the run marked; other flags stay.
+func TestRescoreMarksEqualGroupsAnew(t *testing.T) {
+	for _, mark := range []bool{true, false} {
+		dir := filepath.Join(fastDir(t), "x")
+		cfg := testConfig(dir)
+		cfg.MarkEqual = true
+		w := mustOpen(t, cfg)
+		m := made{run: "r", group: 3}
+		for i := range 9 { // the first group is equal now, the second will be, the third has a failure to come
+			e := m.episode(i/3, i%3)
+			if e.Flags = []string{episode.FlagPromptCut}; i < 3 {
+				e.Verdict.Total = episode.Ptr(1.0)
+			}
+			if i == 8 {
+				e = made{run: "r", group: 3, failing: func(int, int) bool { return true }}.episode(2, 2)
+			}
+			mustWrite(t, w, e)
+		}
+		mustClose(t, w)
+		r := toRescore(dir)
+		r.MarkEqual = mark
+		r.Judge = func(_ context.Context, rows []*Row, _ bool) error {
+			for i, row := range rows {
+				v := row.Verdict()
+				if v.Total = episode.Ptr(0.5); row.TaskID == "task-0000" {
+					v.Total = episode.Ptr(float64(i))
+				}
+				row.SetVerdict(v)
+			}
+			return nil
+		}
+		before := rowsOf(t, dir)
+		if _, err := Rescore(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		for id, row := range rowsOf(t, dir) {
+			if was, want := slices.Contains(before[id].Flags, FlagZeroVariance), row.TaskID == "task-0000"; was != want {
+				t.Errorf("before: %s is marked %v", row.TaskID, was)
+			}
+			want := slices.DeleteFunc(slices.Clone(before[id].Flags), func(f string) bool { return f == FlagZeroVariance })
+			if mark && row.TaskID == "task-0001" {
+				want = append(want, FlagZeroVariance) // the last in order
+			}
+			if !slices.Equal(row.Flags, want) {
+				t.Errorf("mark %v: %s sample %d has the flags %v, want %v", mark, row.TaskID, row.SampleIndex, row.Flags, want)
+			}
+		}
 	}
 }

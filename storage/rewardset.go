@@ -21,14 +21,14 @@ type RewardSet struct {
 
 // Origin says of which run a dataset is that has its verdicts from rescoring alone.
 type Origin struct {
-	Dir      string    `json:"dir"`
-	Set      RewardSet `json:"set"` // without parts: they are the dataset's own
-	Failures bool      `json:"failures"`
+	Dir string    `json:"dir"`
+	Run string    `json:"run"` // its id: the graders may be those of many runs
+	Set RewardSet `json:"set"` // without parts: they are the dataset's own
 }
 
 // Errors of rescoring.
 var (
-	// ErrOtherSet: the name, or the directory, is that of a set that was made with other settings.
+	// ErrOtherSet: the name, or the directory, is that of a set that was made with other settings or of another run.
 	ErrOtherSet = errors.New("made with other settings")
 	// ErrNoSet: the run has no such complete set.
 	ErrNoSet = errors.New("no such set of rewards")

@@ -31,7 +31,7 @@ type rescoreCmd struct {
 
 // Help is kong's long text of the command.
 func (rescoreCmd) Help() string {
-	return "Rewards of stored episodes are worked out anew from what is in their rows: no model is asked, but for a grader that is one. All other columns stay as they are, byte for byte, and so do the old rewards; the manifest says which set is the current one. What the same grader with the same settings has scored is kept. Rows in failures/ have no rewards and get none. It can be stopped at any time; the same command goes on."
+	return "Rewards of stored episodes are worked out anew from what is in their rows: no model is asked, but for a grader that is one. All other columns stay as they are, byte for byte, but for the flag zero_variance, which speaks of the rewards; the old rewards stay too; the manifest says which set is the current one. What the same grader with the same settings has scored is kept. Rows in failures/ have no rewards and get none. It can be stopped at any time; the same command goes on."
 }
 
 func (c *rescoreCmd) do(ctx context.Context, a *app) error {
@@ -152,7 +152,7 @@ func (c *rescoreCmd) rescore(ctx context.Context, s *session, run *storage.Run, 
 	if w.total, err = run.RowsToRescore(); err != nil {
 		return nil, errors.Join(err, scorer.Close())
 	}
-	cfg := storage.Rescoring{Dir: c.Dir, Into: c.Out, Set: c.Name, Digest: scorer.Digest(), Width: c.Groups, Judge: w.judge}
+	cfg := storage.Rescoring{Dir: c.Dir, Into: c.Out, Run: file.RunID, Set: c.Name, Digest: scorer.Digest(), MarkEqual: file.Settings.Useful > 0, Width: c.Groups, Judge: w.judge}
 	if cfg.Set == "" {
 		cfg.Set = scorer.Digest()
 	}
