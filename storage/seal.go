@@ -166,13 +166,12 @@ func (w *Writer) buildParts(snap snapshot, p *publication) (parts, failures []Pa
 
 func (w *Writer) buildLayouts(folder string, number int, layouts []layout, p *publication) ([]Part, error) {
 	var parts []Part
+	var judge func(rows []*Row, whole bool)
+	if w.cfg.GroupVerdicts != nil && folder != failuresDir {
+		judge = func(rows []*Row, whole bool) { p.amended = append(p.amended, w.judge(rows, whole)...) }
+	}
 	for i, l := range layouts {
-		part, err := w.buildPart(folder, number+i, p, func(pw *partWriter) error {
-			if w.cfg.GroupVerdicts == nil || folder == failuresDir {
-				return l.fill(pw)
-			}
-			return l.fillGroups(pw, func(rows []*Row, whole bool) { p.amended = append(p.amended, w.judge(rows, whole)...) })
-		})
+		part, err := w.buildPart(folder, number+i, p, func(pw *partWriter) error { return l.fill(pw, judge) })
 		if err != nil {
 			return nil, err
 		}
@@ -233,37 +232,6 @@ func (w *Writer) judge(rows []*Row, whole bool) []amendment {
 	return list
 }
 
-// fillGroups is fill with a whole group in memory at a time, for judge to see.
-func (l layout) fillGroups(pw *partWriter, judge func(rows []*Row, whole bool)) error {
-	var buf []byte
-	for _, records := range l {
-		for len(records) > 0 {
-			n := 1
-			for n < len(records) && records[n].group == records[0].group && !records[n].alone && !records[0].alone {
-				n++
-			}
-			rows := make([]*Row, n)
-			for i, rec := range records[:n] {
-				var err error
-				if rows[i], buf, err = rec.row(buf); err != nil {
-					return err
-				}
-			}
-			judge(rows, !records[0].alone)
-			for _, row := range rows {
-				if err := pw.add(row); err != nil {
-					return err
-				}
-			}
-			records = records[n:]
-		}
-		if err := pw.endRowGroup(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // row reads a record's row from the journal; buf is reused and returned.
 func (r *record) row(buf []byte) (*Row, []byte, error) {
 	frame, err := r.seg.readFrame(*r, buf)
@@ -278,19 +246,33 @@ func (r *record) row(buf []byte) (*Row, []byte, error) {
 	return row, frame, nil
 }
 
-// fill reads the rows of a layout from the journal into a part.
-func (l layout) fill(pw *partWriter) error {
+// fill reads the rows of a layout from the journal into a part: one at a time, or a whole group at a time for judge to see.
+func (l layout) fill(pw *partWriter, judge func(rows []*Row, whole bool)) error {
 	var buf []byte
-	for _, rows := range l {
-		for _, rec := range rows {
-			row, frame, err := rec.row(buf)
-			if err != nil {
-				return err
+	var rows []*Row
+	for _, records := range l {
+		for len(records) > 0 {
+			n := 1
+			for judge != nil && n < len(records) && records[n].group == records[0].group && !records[n].alone && !records[0].alone {
+				n++
 			}
-			if err := pw.add(row); err != nil {
-				return err
+			rows = rows[:0]
+			for _, rec := range records[:n] {
+				row, frame, err := rec.row(buf)
+				if err != nil {
+					return err
+				}
+				rows, buf = append(rows, row), frame
 			}
-			buf = frame
+			if judge != nil {
+				judge(rows, !records[0].alone)
+			}
+			for _, row := range rows {
+				if err := pw.add(row); err != nil {
+					return err
+				}
+			}
+			records = records[n:]
 		}
 		if err := pw.endRowGroup(); err != nil {
 			return err

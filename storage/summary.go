@@ -67,7 +67,8 @@ type Mean struct {
 	spread  float64 // sum of squared distances from Average (Welford)
 }
 
-func (m *Mean) add(v *float64) {
+// Add counts a row, with its value or without.
+func (m *Mean) Add(v *float64) {
 	m.Of++
 	if v == nil {
 		return
@@ -78,14 +79,11 @@ func (m *Mean) add(v *float64) {
 	m.spread += d * (*v - m.Average)
 }
 
-// Add counts a row, with its value or without.
-func (m *Mean) Add(v *float64) { m.add(v) }
-
 // amend counts a value for a row that was counted without one.
 func (m *Mean) amend(before, after *float64) {
 	if before == nil && after != nil {
 		m.Of--
-		m.add(after)
+		m.Add(after)
 	}
 }
 
@@ -148,7 +146,7 @@ func (s *Summary) add(d *digest) {
 	for _, f := range d.Flags {
 		tally(&s.Flags, f)
 	}
-	s.Reward.add(d.Reward)
+	s.Reward.Add(d.Reward)
 	s.addComponents(d.Rewards)
 	s.Tokens.add(d, failed)
 	s.Turns += int64(d.NumTurns)
@@ -199,7 +197,7 @@ func (s *Summary) addComponents(list []componentDigest) {
 }
 
 func (c *Component) add(r componentDigest) {
-	c.Score.add(r.Score)
+	c.Score.Add(r.Score)
 	if r.Score == nil {
 		_, reason, _ := strings.Cut(text(r.Outcome), ": ")
 		tally(&c.Reasons, reason)
@@ -261,7 +259,7 @@ func share(m *map[string]Share, name string, d *digest, failed bool) {
 	if failed {
 		s.Failed++
 	}
-	s.Reward.add(d.Reward)
+	s.Reward.Add(d.Reward)
 	s.Tokens.add(d, failed)
 	(*m)[name] = s
 }
