@@ -123,7 +123,10 @@ func (u unused) remove() error {
 	if err := os.Rename(u.home, part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return firstOf(wipe(part), os.Remove(u.lock.Name()))
+	if err := wipe(part); err != nil {
+		return err // without its lock file nobody would find the rest
+	}
+	return os.Remove(u.lock.Name())
 }
 
 // sizeOf is how large an unpacked tree is; one of before that was written down is measured.

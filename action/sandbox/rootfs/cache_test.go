@@ -5,6 +5,7 @@ package rootfs
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -110,5 +111,36 @@ func TestRemovedTreesAreUnpackedAgain(t *testing.T) {
 	}
 	if again := prepare(t, cfg, path); again.Digest != first.Digest {
 		t.Errorf("the digest was %s and is %s", first.Digest, again.Digest)
+	}
+}
+
+// What could not be removed keeps its lock file, by which it is found again.
+func TestWhatIsLeftIsFoundAgain(t *testing.T) {
+	cfg := config(t)
+	home := filepath.Join(cfg.Cache, "tree-of-one")
+	must(t, os.WriteFile(home, nil, 0o600)) // no folder, so it cannot be emptied
+	must(t, os.WriteFile(home+lockSuffix, nil, 0o600))
+	for _, u := range cfg.unused() {
+		if u.remove() == nil {
+			t.Error("it was removed")
+		}
+		must(t, u.lock.Close())
+	}
+	build, err := NewBuild(t.Context(), cfg, t.TempDir())
+	must(t, err)
+	must(t, wipe(build.home))
+	must(t, os.WriteFile(build.home, nil, 0o600))
+	if build.Close() == nil {
+		t.Error("the build was removed")
+	}
+	for _, name := range []string{home, build.home} {
+		f, err := os.Open(name + lockSuffix)
+		must(t, err)
+		must(t, f.Close())
+	}
+	if f, err := tryLock(build.home+lockSuffix, syscall.LOCK_EX); err != nil {
+		t.Errorf("the build is locked: %v", err)
+	} else {
+		must(t, f.Close())
 	}
 }
