@@ -92,7 +92,10 @@ func (c Config) hold(ctx context.Context, file, key, home string) (*os.File, err
 		}
 		if _, err := os.Lstat(home); err == nil {
 			now := time.Now()
-			return held, os.Chtimes(held.Name(), now, now) // it was used
+			if err := os.Chtimes(held.Name(), now, now); err != nil { // it was used
+				return nil, errors.Join(err, held.Close())
+			}
+			return held, nil
 		}
 		held.Close() // it cannot become another's lock in one step
 		alone, err := tryLock(home+lockSuffix, syscall.LOCK_EX)
