@@ -69,3 +69,33 @@ func TestCloseOnASilentFarSide(t *testing.T) {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }
+
+// What the caller has behind the arguments of a program stays the caller's.
+func TestArgumentsAreOnlyRead(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "none", http.StatusTeapot) }))
+	defer server.Close()
+	x, err := New(Config{URL: server.URL, Dialect: SandboxFusion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	b, err := x.Open(context.Background(), sandbox.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"true", "the caller's"}
+	p, err := b.Start(context.Background(), sandbox.Cmd{Args: all[:1], Env: []string{"A=1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(context.Background()); err == nil {
+		t.Error("it ran")
+	}
+	if all[1] != "the caller's" {
+		t.Errorf("it is %q now", all[1])
+	}
+}
