@@ -42,7 +42,7 @@ func Prepare(ctx context.Context, cfg Config, path string) (Tree, error) {
 		return Tree{Dir: path, Digest: digest}, err
 	case info.Mode().IsRegular():
 		t, err := cfg.unpacked(ctx, path)
-		cfg.clean(time.Now())
+		cfg.clean(ctx, time.Now())
 		return t, err
 	}
 	return Tree{}, fmt.Errorf("expected a folder or a tar file, found %s", path)
