@@ -38,6 +38,7 @@ type room struct {
 	took     episode.Footprint // of the call's beginning
 	touched  bool              // a call may have changed what is in the sandbox
 	unbegun  error             // why the session of this call did not begin
+	spent    error             // what could not be held, and so was ended with the sandbox: no call can go on in it
 
 	over bool // the episode has ended, and whoever has the turn last clears it; guarded by the desk's mu
 }
@@ -131,7 +132,7 @@ func (d *Desk) wait(ctx context.Context, id string, kind session.Kind) (done fun
 	r.took.Queue = time.Since(began) - r.took.Setup
 	return func() {
 		if kind != "" {
-			_, _ = r.hold() // Run has done so, but for one that never came to it; a sandbox that fails here fails the next call too
+			_, _ = r.hold() // Run has done so, but for one that never came to it; a sandbox that fails here fails the next call too (spent)
 			d.runs.give(1)
 		}
 		d.leave(r)
@@ -139,14 +140,19 @@ func (d *Desk) wait(ctx context.Context, id string, kind session.Kind) (done fun
 }
 
 // hold stops all that runs in the sandbox until the next call, which has a run token again, and counts what is there besides the interpreters.
-// A back end that cannot do so leaves it going.
+// A back end that cannot do so at all leaves it going; one that fails is not left going without a run token: its sandbox is closed.
 func (r *room) hold() (others int, err error) {
 	pauser, ok := r.box.(sandbox.Pauser)
 	if !ok || !r.going {
 		return 0, nil
 	}
 	r.going, r.held = false, true
-	return pauser.Pause(context.Background()) // bounded by the back end; a call that is cancelled must not leave anything going
+	others, err = pauser.Pause(context.Background()) // bounded by the back end; a call that is cancelled must not leave anything going
+	if err != nil {
+		r.spent = fmt.Errorf("the sandbox of the episode was closed: %w", err)
+		err = errors.Join(r.spent, r.box.Close())
+	}
+	return others, err
 }
 
 // goOn lets what is held go on.
@@ -161,6 +167,9 @@ func (r *room) goOn(ctx context.Context) error {
 
 // prepare has all of a room that a call needs, and a run token where it needs one; to be called in the room's turn.
 func (d *Desk) prepare(ctx context.Context, r *room, kind session.Kind) error {
+	if r.spent != nil {
+		return r.spent
+	}
 	if !r.holds {
 		if err := d.memory.take(ctx, d.cfg.share()); err != nil {
 			return err

@@ -4,11 +4,14 @@ package codetools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"tranche/action/sandbox"
+	"tranche/action/sandbox/plain"
 	"tranche/episode"
 )
 
@@ -57,6 +60,64 @@ while not all(os.path.exists("f%%d" %% i) for i in range(1, %d + 1)):
 		}
 		if o := b.do(e, code("bash", "was=$(cat f1); while [ $(cat f1) = $was ]; do sleep 0.01; done"))[0]; o.Status != episode.ActionOK || counts() == before {
 			t.Errorf("they do not go on while a call runs: %s %q", o.Status, o.Text)
+		}
+	}
+}
+
+// restless is a back end whose sandboxes cannot be held any more once they were told so.
+type restless struct {
+	sandbox.Executor
+	box *restlessBox // the last that was opened
+}
+
+type restlessBox struct {
+	sandbox.Sandbox
+	sandbox.Pauser
+	fails, closed bool
+}
+
+func (x *restless) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	b, err := x.Executor.Open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	x.box = &restlessBox{Sandbox: b, Pauser: b.(sandbox.Pauser)}
+	return x.box, nil
+}
+
+func (b *restlessBox) Pause(ctx context.Context) (others int, err error) {
+	others, err = b.Pauser.Pause(ctx)
+	if b.fails {
+		err = errors.Join(err, errors.New("a loop goes on"))
+	}
+	return others, err
+}
+
+func (b *restlessBox) Close() error {
+	b.closed = true
+	return b.Sandbox.Close()
+}
+
+// What cannot be held between two calls is ended, and both calls say so.
+func TestWhatCannotBeHeldIsEnded(t *testing.T) {
+	inner, err := plain.New(plain.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &restless{Executor: inner}
+	b := newBench(t, Config{}, func() (sandbox.Executor, error) { return x, nil })
+	e := anEpisode("e")
+	defer b.set.End(e)
+	if o := b.do(e, code("bash", "true"))[0]; o.Status != episode.ActionOK || x.box.closed {
+		t.Fatalf("%s %q", o.Status, o.Text)
+	}
+	x.box.fails = true
+	for _, u := range []use{code("bash", "true"), code("bash", "true"), code("read_file", "f")} {
+		if o := b.do(e, u)[0]; o.Status != episode.ActionHarness || o.Fault == nil {
+			t.Errorf("%v: %s %q, %v", u, o.Status, o.Text, o.Fault)
+		}
+		if !x.box.closed {
+			t.Error("the sandbox is open")
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 type relative struct {
 	pid, parent int
 	stopped     bool
+	blocked     bool          // in a sleep that signals do not end
 	cpu         time.Duration // its own, and of its children that it waited for
 }
 
@@ -68,33 +69,47 @@ func look(pid int) (r relative, alive bool) {
 		n, _ := strconv.ParseInt(string(words[i]), 10, 64)
 		return n
 	}
-	r = relative{pid: pid, parent: int(number(1)), stopped: words[0][0] == 'T'}
+	r = relative{pid: pid, parent: int(number(1)), stopped: words[0][0] == 'T', blocked: words[0][0] == 'D' || words[0][0] == 't'}
 	for i := 11; i <= 14; i++ { // utime, stime, cutime, cstime
 		r.cpu += time.Duration(number(i)) * tick
 	}
 	return r, words[0][0] != 'Z'
 }
 
-// stopAll stops all processes below one. It looks again until it finds none that runs: each may have started others meanwhile.
-func stopAll(below int) (all []relative) {
-	for round := range 100 {
+// How long processes get to stop. They need the processor for it, which a busy host gives them late.
+const (
+	stopRounds = 100 // where all that have not stopped are blocked
+	stopTime   = 2 * time.Second
+)
+
+// stopAll stops all processes below one. It looks again until it finds none that runs: each may have started others meanwhile. It says how
+// many still ran when it gave up.
+func stopAll(below int) (all []relative, going int) {
+	began, told := time.Now(), map[int]bool{}
+	for round := 0; ; round++ {
 		if round > 1 { // most have stopped when they are looked at again
 			time.Sleep(time.Millisecond)
 		}
-		all = descendants(below)
-		going := 0
+		all, going = descendants(below), 0
+		late := false
 		for _, r := range all {
-			if !r.stopped {
+			if r.goes(told[r.pid]) {
 				going++
+			}
+			if !r.stopped {
+				late, told[r.pid] = true, true
 				r.send(unix.SIGSTOP)
 			}
 		}
-		if going == 0 {
-			break
+		if !late || going == 0 && round >= stopRounds || time.Since(began) > stopTime {
+			return all, going
 		}
 	}
-	return all
 }
+
+// goes tells whether a process can go on. One that is blocked, having been told to stop, ends its system call at most: the parent of a vfork
+// does not even that as long as its child is stopped.
+func (r relative) goes(told bool) bool { return !r.stopped && !(r.blocked && told) }
 
 // send sends a signal. The number may be another's by now; with a descriptor open it stays this one's.
 func (r relative) send(s unix.Signal) {

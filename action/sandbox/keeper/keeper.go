@@ -57,6 +57,7 @@ type report struct {
 	Left     int   // processes that were still there
 	CPULimit bool
 	Unkilled int // processes that would not die
+	Going    int // processes that would not stop
 }
 
 // unkillable is how long processes get to die of SIGKILL. They need the processor for it, which a busy host gives them late.
@@ -275,11 +276,12 @@ func (k *keeper) obey(c command) {
 	case tellUsage:
 		_ = k.say.Encode(report{Kind: "usage", CPU: k.cpu(), Peak: k.last.Peak})
 	case pause:
-		others := len(stopAll(os.Getpid()))
+		all, going := stopAll(os.Getpid())
+		others := len(all)
 		if !k.ended { // the program itself is no other
 			others = max(0, others-1)
 		}
-		_ = k.say.Encode(report{Kind: "paused", Left: others})
+		_ = k.say.Encode(report{Kind: "paused", Left: others, Going: going})
 	case resume:
 		for _, r := range descendants(os.Getpid()) {
 			r.send(unix.SIGCONT)

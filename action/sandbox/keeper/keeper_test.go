@@ -5,6 +5,7 @@ package keeper
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -237,6 +238,37 @@ func TestPauseHoldsWhatWasLeft(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the loop does not go on")
+		}
+	}
+}
+
+// Who cannot stop all says so.
+func TestPauseThatDoesNotHoldIsAnError(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	p := &process{box: open(t).(*box), cmd: sh("true"), link: ours, paused: make(chan report, 1), gone: make(chan struct{})}
+	go func() { // ends with the command, or with the descriptor
+		var c command
+		if json.NewDecoder(theirs).Decode(&c) == nil {
+			p.paused <- report{Kind: "paused", Left: 3, Going: 2}
+		}
+	}()
+	if n, err := p.pause(t.Context()); n != 3 || err == nil || !strings.Contains(err.Error(), "2 processes go on") {
+		t.Errorf("%d are held, %v", n, err)
+	}
+	for _, c := range []struct {
+		r          relative
+		told, goes bool
+	}{
+		{relative{}, false, true}, {relative{}, true, true}, {relative{stopped: true}, false, false}, {relative{stopped: true}, true, false},
+		{relative{blocked: true}, false, true}, {relative{blocked: true}, true, false},
+	} {
+		if c.r.goes(c.told) != c.goes {
+			t.Errorf("%+v, told: %v: goes is not %v", c.r, c.told, c.goes)
 		}
 	}
 }

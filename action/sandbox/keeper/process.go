@@ -316,7 +316,10 @@ func (p *process) pause(ctx context.Context) (others int, err error) {
 	defer late.Stop()
 	select {
 	case r := <-p.paused:
-		return r.Left, nil
+		if r.Going > 0 {
+			err = p.box.owner.failed(fmt.Sprintf("pause %q", p.cmd.Args[0]), fmt.Errorf("%d processes go on though they were stopped for %v", r.Going, stopTime))
+		}
+		return r.Left, err
 	case <-p.gone:
 		return 0, nil
 	case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -78,7 +79,7 @@ func (p *process) run(ctx context.Context) {
 		delete(p.b.running, p)
 	}()
 	p.result = sandbox.Result{Exit: -1, Backend: backend, Tier: sandbox.TierRemote}
-	for _, s := range append(p.cmd.Args, p.cmd.Env...) {
+	for _, s := range slices.Concat(p.cmd.Args, p.cmd.Env) {
 		if strings.Contains(s, "\x00") {
 			p.result.Status = sandbox.StatusNotFound
 			return

@@ -74,7 +74,6 @@ type request struct {
 // answer is what the aide says.
 type answer struct {
 	Error string `json:"error"` // it could not do its work
-	Work  string `json:"work"`
 
 	Missing int     `json:"missing"` // errno of a program that cannot be executed
 	Wait    *uint32 `json:"status"`  // of waitpid
@@ -136,14 +135,23 @@ func (x *Executor) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	if err != nil {
 		return nil, x.failed("open a sandbox", err)
 	}
-	b := &box{x: x, spec: spec, limits: spec.Limits.Filled(), folder: f, running: map[*process]struct{}{}}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
+	b := &box{x: x, limits: spec.Limits.Filled(), turn: make(chan struct{}, 1), folder: f, running: map[*process]struct{}{}}
+	if !x.enter(b) {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), x.config.Patience)
+		defer stop()
 		return nil, x.failed("open a sandbox", errors.Join(errClosed, x.far.unmake(ctx, &f)))
 	}
-	x.open[b] = struct{}{}
 	return b, nil
+}
+
+// enter notes a sandbox; false when the executor is closed.
+func (x *Executor) enter(b *box) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.closed {
+		x.open[b] = struct{}{}
+	}
+	return !x.closed
 }
 
 var errClosed = errors.New("it is closed")
@@ -198,9 +206,8 @@ func (x *Executor) Close() error {
 // box is a sandbox. One request about its folder goes at a time.
 type box struct {
 	x      *Executor
-	spec   sandbox.Spec
 	limits sandbox.Limits
-	turn   sync.Mutex // held while a request about the folder goes; guards folder
+	turn   chan struct{} // holds one token while a request about the folder goes; guards folder; never closed
 	folder folder
 
 	mu      sync.Mutex
@@ -211,10 +218,27 @@ type box struct {
 
 var errCut = errors.New("a program was cut off, and may still be at work in the folder: reset the sandbox first")
 
+// take waits for the turn, which leave gives on: behind a request that may go for as long as its program.
+func (b *box) take(ctx context.Context) error {
+	if ctx.Err() != nil { // else chance may choose the turn
+		return context.Cause(ctx)
+	}
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (b *box) leave() { <-b.turn }
+
 // do asks the aide.
 func (b *box) do(ctx context.Context, r request, within time.Duration) (answer, error) {
-	b.turn.Lock()
-	defer b.turn.Unlock()
+	if err := b.take(ctx); err != nil {
+		return answer{}, err
+	}
+	defer b.leave()
 	if err := b.usable(); err != nil {
 		return answer{}, err
 	}
@@ -313,8 +337,10 @@ func (a answer) fault(r request) error {
 // Reset lets go of the folder and makes another.
 func (b *box) Reset(ctx context.Context) error {
 	b.end()
-	b.turn.Lock()
-	defer b.turn.Unlock()
+	if err := b.take(ctx); err != nil {
+		return b.x.failed("reset a sandbox", err)
+	}
+	defer b.leave()
 	b.mu.Lock()
 	closed := b.closed
 	b.mu.Unlock()
@@ -355,6 +381,8 @@ func (b *box) end() {
 	b.mu.Unlock()
 	for p := range running {
 		p.cancel(errEnded)
+	}
+	for p := range running { // in no order: one may wait for the turn of another
 		<-p.done
 	}
 }
@@ -377,8 +405,10 @@ func (b *box) close(ctx context.Context) error {
 	b.x.mu.Lock()
 	delete(b.x.open, b)
 	b.x.mu.Unlock()
-	b.turn.Lock()
-	defer b.turn.Unlock()
+	if err := b.take(ctx); err != nil {
+		return b.x.failed("remove a folder", err)
+	}
+	defer b.leave()
 	if err := b.x.far.unmake(ctx, &b.folder); err != nil {
 		return b.x.failed("remove a folder", err)
 	}

@@ -188,20 +188,34 @@ const (
 	removeFolder = "import shutil, sys; shutil.rmtree(sys.argv[1])"
 )
 
+// undoTime is how long a folder that could not be filled gets to be removed.
+const undoTime = 10 * time.Second
+
 // make makes a folder with the aide in it, and the work folder beside that.
 func (s *swerex) make(ctx context.Context) (f folder, err error) {
-	if f.path, err = s.python(ctx, 0, "-c", makeFolder); err != nil {
+	path, err := s.python(ctx, 0, "-c", makeFolder)
+	if err != nil {
 		return f, err
 	}
+	if err := s.fill(ctx, path); err != nil {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), min(undoTime, s.patience))
+		defer stop()
+		_, undone := s.python(ctx, 0, "-c", removeFolder, path)
+		return f, errors.Join(err, undone)
+	}
+	return folder{path: path}, nil
+}
+
+func (s *swerex) fill(ctx context.Context, path string) error {
 	var none struct{}
-	if err := s.post(ctx, "/write_file", map[string]string{"path": f.path + "/aide.py", "content": aide}, &none); err != nil {
-		return f, err
+	if err := s.post(ctx, "/write_file", map[string]string{"path": path + "/aide.py", "content": aide}, &none); err != nil {
+		return err
 	}
-	if err := s.post(ctx, "/write_file", map[string]string{"path": f.path + "/w/.tranche", "content": ""}, &none); err != nil { // makes its folder
-		return f, err
+	if err := s.post(ctx, "/write_file", map[string]string{"path": path + "/w/.tranche", "content": ""}, &none); err != nil { // makes its folder
+		return err
 	}
-	_, err = s.python(ctx, 0, "-c", "import os, sys; os.unlink(sys.argv[1] + '/.tranche'); os.chmod(sys.argv[1], 0o755)", f.path+"/w")
-	return f, err
+	_, err := s.python(ctx, 0, "-c", "import os, sys; os.unlink(sys.argv[1] + '/.tranche'); os.chmod(sys.argv[1], 0o755)", path+"/w")
+	return err
 }
 
 func (s *swerex) do(ctx context.Context, f *folder, r request, within time.Duration) (a answer, err error) {

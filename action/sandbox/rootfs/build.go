@@ -248,5 +248,9 @@ func (b *Build) write(ctx context.Context, to io.Writer, compressed bool) error 
 
 // Close removes the tree.
 func (b *Build) Close() error {
-	return errors.Join(wipe(b.home), os.Remove(b.lock.Name()), b.lock.Close())
+	err := wipe(b.home)
+	if err == nil { // else clean finds the rest by its lock file
+		err = os.Remove(b.lock.Name())
+	}
+	return errors.Join(err, b.lock.Close())
 }

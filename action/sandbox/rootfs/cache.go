@@ -73,21 +73,34 @@ type unused struct {
 
 // clean removes trees that nobody uses: old ones, those that are too much, and what a process that was killed has left. What cannot be removed
 // now is tried again by the next who comes here.
-func (c Config) clean(now time.Time) {
-	list := c.unused()
+func (c Config) clean(ctx context.Context, now time.Time) {
+	going, staying := c.surplus(c.unused(), now)
+	for _, u := range staying { // first: others wait to use them
+		u.lock.Close()
+	}
+	for _, u := range going {
+		if ctx.Err() == nil {
+			_ = u.remove()
+		}
+		u.lock.Close()
+	}
+	c.cleanNotes(now)
+}
+
+// surplus divides trees that nobody uses, those first that were used longest ago, into those to be removed and those that stay.
+func (c Config) surplus(list []unused, now time.Time) (going, staying []unused) {
 	var all int64
 	for _, u := range list {
 		all += u.bytes
 	}
 	for _, u := range list {
 		if now.Sub(u.used) > c.MaxAge || all > c.MaxUnused || isBuild(u.home) { // nobody comes back to a build
-			if u.remove() == nil {
-				all -= u.bytes
-			}
+			going, all = append(going, u), all-u.bytes
+		} else {
+			staying = append(staying, u)
 		}
-		u.lock.Close()
 	}
-	c.cleanNotes(now)
+	return going, staying
 }
 
 // unused locks the trees that nobody uses, those first that were used longest ago.
@@ -123,7 +136,10 @@ func (u unused) remove() error {
 	if err := os.Rename(u.home, part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return firstOf(wipe(part), os.Remove(u.lock.Name()))
+	if err := wipe(part); err != nil {
+		return err // without its lock file nobody would find the rest
+	}
+	return os.Remove(u.lock.Name())
 }
 
 // sizeOf is how large an unpacked tree is; one of before that was written down is measured.

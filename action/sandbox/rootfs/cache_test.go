@@ -3,8 +3,12 @@
 package rootfs
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -73,13 +77,13 @@ func TestUnusedTreesAreRemoved(t *testing.T) {
 	}
 	want("before", old, older, young, younger, going, filepath.Base(left))
 	cfg.MaxAge, cfg.MaxUnused = 50*time.Hour, 1<<40
-	cfg.clean(time.Now())
+	cfg.clean(t.Context(), time.Now())
 	want("by age", older, young, younger, going)
 	if _, err := os.Stat(note); err == nil {
 		t.Error("an old note is left")
 	}
 	cfg.MaxUnused = sizeOf(filepath.Join(cfg.Cache, young)) + 10 // one of two has room
-	cfg.clean(time.Now())
+	cfg.clean(t.Context(), time.Now())
 	want("by size", older, younger, going)
 	must(t, build.Close())
 	want("closed", older, younger)
@@ -111,4 +115,113 @@ func TestRemovedTreesAreUnpackedAgain(t *testing.T) {
 	if again := prepare(t, cfg, path); again.Digest != first.Digest {
 		t.Errorf("the digest was %s and is %s", first.Digest, again.Digest)
 	}
+}
+
+// What could not be removed keeps its lock file, by which it is found again.
+func TestWhatIsLeftIsFoundAgain(t *testing.T) {
+	cfg := config(t)
+	home := filepath.Join(cfg.Cache, "tree-of-one")
+	must(t, os.WriteFile(home, nil, 0o600)) // no folder, so it cannot be emptied
+	must(t, os.WriteFile(home+lockSuffix, nil, 0o600))
+	for _, u := range cfg.unused() {
+		if u.remove() == nil {
+			t.Error("it was removed")
+		}
+		must(t, u.lock.Close())
+	}
+	build, err := NewBuild(t.Context(), cfg, t.TempDir())
+	must(t, err)
+	must(t, wipe(build.home))
+	must(t, os.WriteFile(build.home, nil, 0o600))
+	if build.Close() == nil {
+		t.Error("the build was removed")
+	}
+	for _, name := range []string{home, build.home} {
+		f, err := os.Open(name + lockSuffix)
+		must(t, err)
+		must(t, f.Close())
+	}
+	if f, err := tryLock(build.home+lockSuffix, syscall.LOCK_EX); err != nil {
+		t.Errorf("the build is locked: %v", err)
+	} else {
+		must(t, f.Close())
+	}
+}
+
+// What goes is old, too much or a build; and who is told to stop removes nothing and holds nothing.
+func TestSurplus(t *testing.T) {
+	cfg, now := Config{MaxAge: 10 * time.Hour, MaxUnused: 100}, time.Now()
+	tree := func(home string, ago time.Duration, bytes int64) unused {
+		return unused{home: home, used: now.Add(-ago), bytes: bytes}
+	}
+	for _, c := range []struct {
+		list []unused
+		want string // that go
+	}{
+		{nil, ""},
+		{[]unused{tree("a", 9*time.Hour, 60), tree("b", time.Hour, 40)}, ""},
+		{[]unused{tree("a", 9*time.Hour, 60), tree("b", time.Hour, 41)}, "a"},
+		{[]unused{tree("a", 11*time.Hour, 60), tree("b", 9*time.Hour, 60), tree("c", time.Hour, 40)}, "a"},
+		{[]unused{tree("a", 9*time.Hour, 1), tree("b", time.Hour, 101)}, "ab"},
+		{[]unused{tree("a", 9*time.Hour, 1), tree(buildPrefix, time.Hour, 0)}, buildPrefix},
+	} {
+		going, staying := cfg.surplus(c.list, now)
+		var got string
+		for _, u := range going {
+			got += u.home
+		}
+		if got != c.want || len(going)+len(staying) != len(c.list) {
+			t.Errorf("%v: going are %q, want %q; staying %v", c.list, got, c.want, staying)
+		}
+	}
+
+	cfg = config(t)
+	roomy := cfg
+	roomy.MaxAge, roomy.MaxUnused = 1000*time.Hour, 1<<40
+	home := unpackedAt(t, roomy, "old", 100*time.Hour, false)
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	cfg.clean(done, time.Now())
+	if !homes(t, cfg)[home] {
+		t.Error("it was removed")
+	}
+	f, err := tryLock(filepath.Join(cfg.Cache, home+lockSuffix), syscall.LOCK_EX)
+	must(t, err)
+	must(t, f.Close())
+}
+
+// Nobody waits for a tree that stays until others are removed.
+func TestTreesThatStayAreFreeAtOnce(t *testing.T) {
+	cfg := config(t)
+	roomy := cfg
+	roomy.MaxAge, roomy.MaxUnused = 1000*time.Hour, 1<<40
+	old := unpackedAt(t, roomy, "old", 100*time.Hour, false)
+	young := unpackedAt(t, roomy, "young", time.Hour, false)
+	cfg.MaxAge, cfg.MaxUnused = 50*time.Hour, 1<<40
+	part := filepath.Join(cfg.Cache, old+partSuffix)
+	must(t, syscall.Mkfifo(part, 0o600)) // removing waits until it has a writer
+	info, err := os.Stat(filepath.Join(cfg.Cache, old+lockSuffix))
+	must(t, err)
+	held := fmt.Sprintf(":%d ", info.Sys().(*syscall.Stat_t).Ino)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cfg.clean(t.Context(), time.Now())
+	}()
+	defer func() {
+		f, err := os.OpenFile(part, os.O_RDWR, 0)
+		must(t, err)
+		<-done
+		must(t, f.Close())
+	}()
+	for text := ""; !strings.Contains(text, held); time.Sleep(time.Millisecond) {
+		all, err := os.ReadFile("/proc/locks")
+		must(t, err)
+		text = string(all)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	f, err := lock(ctx, filepath.Join(cfg.Cache, young+lockSuffix), syscall.LOCK_SH)
+	must(t, err)
+	must(t, f.Close())
 }

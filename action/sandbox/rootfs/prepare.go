@@ -42,7 +42,7 @@ func Prepare(ctx context.Context, cfg Config, path string) (Tree, error) {
 		return Tree{Dir: path, Digest: digest}, err
 	case info.Mode().IsRegular():
 		t, err := cfg.unpacked(ctx, path)
-		cfg.clean(time.Now())
+		cfg.clean(ctx, time.Now())
 		return t, err
 	}
 	return Tree{}, fmt.Errorf("expected a folder or a tar file, found %s", path)
@@ -92,7 +92,10 @@ func (c Config) hold(ctx context.Context, file, key, home string) (*os.File, err
 		}
 		if _, err := os.Lstat(home); err == nil {
 			now := time.Now()
-			return held, os.Chtimes(held.Name(), now, now) // it was used
+			if err := os.Chtimes(held.Name(), now, now); err != nil { // it was used
+				return nil, errors.Join(err, held.Close())
+			}
+			return held, nil
 		}
 		held.Close() // it cannot become another's lock in one step
 		alone, err := tryLock(home+lockSuffix, syscall.LOCK_EX)

@@ -55,9 +55,10 @@ func senders() []sender {
 }
 
 // stops are the signals that stop a process. None may be sent: who stops all there is would stop a program that is just being
-// started, between fork and exec, and with it the init, which waits for the exec. A terminal still stops what runs on it.
+// started, between fork and exec, and with it the init, which waits for the exec. A terminal still stops what runs on it. Nor may the one that
+// undoes a stop: two that send it to each other could not be held.
 func stops() []uint32 {
-	return []uint32{uint32(unix.SIGSTOP), uint32(unix.SIGTSTP), uint32(unix.SIGTTIN), uint32(unix.SIGTTOU)}
+	return []uint32{uint32(unix.SIGSTOP), uint32(unix.SIGTSTP), uint32(unix.SIGTTIN), uint32(unix.SIGTTOU), uint32(unix.SIGCONT)}
 }
 
 const (

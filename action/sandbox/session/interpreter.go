@@ -27,7 +27,6 @@ type interpreter struct {
 	proc sandbox.Process
 	from *bufio.Reader // what the program says on the control descriptor
 	used sandbox.Usage // before the call
-	oom  int           // kills for memory that are accounted for
 }
 
 // program is what a kind of session runs.
@@ -226,11 +225,14 @@ func (in *interpreter) read(r *Result, words []string) {
 }
 
 // charge puts what was used since the call began to its account.
-func (in *interpreter) charge(r *Result, u sandbox.Usage) {
-	r.Usage = u
-	r.Usage.CPU = max(0, u.CPU-in.used.CPU)
-	r.Usage.OOMKills = max(0, u.OOMKills-in.used.OOMKills)
-	r.Usage.RefusedForks = max(0, u.RefusedForks-in.used.RefusedForks)
+func (in *interpreter) charge(r *Result, u sandbox.Usage) { r.Usage = in.since(u) }
+
+// since is what was used since the call began; its memory is the peak so far.
+func (in *interpreter) since(u sandbox.Usage) sandbox.Usage {
+	u.CPU = max(0, u.CPU-in.used.CPU)
+	u.OOMKills = max(0, u.OOMKills-in.used.OOMKills)
+	u.RefusedForks = max(0, u.RefusedForks-in.used.RefusedForks)
+	return u
 }
 
 // lose kills an interpreter that did not end its call when it was told to.

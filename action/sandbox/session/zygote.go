@@ -54,9 +54,7 @@ func (z *Zygote) Run(ctx context.Context, code string, stdin []byte, lim Limits)
 		return sandbox.Result{}, err
 	}
 	text := append(append(fmt.Appendf(nil, "%d\n", len(stdin)), stdin...), z.live.code(code)...)
-	if lim.CPU > 0 {
-		z.live.used = z.live.proc.Usage()
-	}
+	z.live.used = z.live.proc.Usage() // what is counted after it is this run's
 	began := time.Now()
 	told := z.live.send(pythonFrame('r', text))
 	w := watch{in: z.live, limits: lim}
@@ -70,18 +68,13 @@ func (z *Zygote) Run(ctx context.Context, code string, stdin []byte, lim Limits)
 		return r, err
 	}
 	r := z.result(m.words, cause)
-	if r.Signal == 9 && cause == "" {
-		z.blame(&r)
+	used := z.live.since(z.live.proc.Usage())
+	r.Usage.OOMKills, r.Usage.RefusedForks = used.OOMKills, used.RefusedForks
+	if r.Signal == 9 && cause == "" && used.OOMKills > 0 {
+		r.Status = sandbox.StatusMemoryLimit
 	}
 	r.Wall = time.Since(began)
 	return r, nil
-}
-
-// blame says of a run that was killed whether it was killed for memory, where the tier counts that.
-func (z *Zygote) blame(r *sandbox.Result) {
-	if now := z.live.proc.Usage().OOMKills; now > z.live.oom {
-		r.Status, r.Usage.OOMKills, z.live.oom = sandbox.StatusMemoryLimit, now-z.live.oom, now
-	}
 }
 
 // died is the end of a run that took the zygote with it: killed it, stopped it so that it does not answer, or made it say what it never says.
@@ -98,7 +91,10 @@ func (z *Zygote) died(m *mark, cause sandbox.Status) (sandbox.Result, error) {
 	if err != nil || r.Signal == 0 && r.Status != sandbox.StatusCanceled {
 		return sandbox.Result{}, errors.Join(fmt.Errorf("session: the zygote ended during a run (%s, exit code %d)", r.Status, r.Exit), err)
 	}
-	r.Exit = -1
+	r.Exit, r.Usage = -1, in.since(r.Usage)
+	if r.Status == sandbox.StatusMemoryLimit && r.Usage.OOMKills == 0 { // that was an earlier run
+		r.Status = sandbox.StatusSignaled
+	}
 	if r.Status == sandbox.StatusCanceled {
 		r.Status, r.Signal = sandbox.StatusSignaled, 9
 	}

@@ -176,11 +176,11 @@ def sleep():
     time.sleep(30)
 
 def stop():
-    """Stops itself, and all there is, by every signal that stops: what is just being started must not stand still for ever."""
+    """Stops itself, and all there is, by every signal that stops, and undoes that: what is just being started must not stand still for ever, and what is held must not go on."""
     import threading
     alone()
     for who in (os.getpid(), -1):
-        for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT):
             try:
                 os.kill(who, number)
                 say(f"{number} to {who}", "ok")
