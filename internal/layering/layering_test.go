@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"reward/judge":                       {"episode", "reward"},
 	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/later", "internal/offspring"},
 	"storage":                            {"episode"},
+	"storage/export":                     {"storage", "episode"},
 	"monitor":                            {"episode"},
 	"bench":                              {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
 	"cmd/tranche":                        {"*"},
