@@ -13,10 +13,10 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"tranche/internal/later"
 	"tranche/internal/redirect"
 )
 
@@ -152,7 +152,7 @@ func (t *HTTP) Run(ctx context.Context, args json.RawMessage, env Env) (Result, 
 		return Result{}, fmt.Errorf("read the answer of %s: %w", r.URL.Host, err)
 	}
 	result, err := t.result(r.URL.Host, answer.StatusCode, text, whole)
-	if wait := retryAfter(answer.Header, time.Now()); err != nil && wait > 0 {
+	if wait := later.Asked(answer.Header, time.Now()); err != nil && wait > 0 {
 		err = &laterError{err, wait}
 	}
 	return result, err
@@ -165,23 +165,6 @@ type laterError struct {
 }
 
 func (e *laterError) Unwrap() error { return e.error }
-
-// retryAfter is how long a service asks to be left alone, 0 = it does not say so: seconds, or a date, by the service's own clock where it
-// tells that.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	said := h.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(said, 64); err == nil && seconds > 0 && seconds < 1e6 {
-		return time.Duration(seconds * float64(time.Second))
-	}
-	at, err := http.ParseTime(said)
-	if err != nil {
-		return 0
-	}
-	if own, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = own
-	}
-	return max(0, at.Sub(now))
-}
 
 // request puts the arguments where they go.
 func (t *HTTP) request(ctx context.Context, args json.RawMessage) (*http.Request, error) {

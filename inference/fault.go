@@ -18,6 +18,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"tranche/episode"
+	"tranche/internal/later"
 )
 
 // reach is how far an attempt got.
@@ -113,7 +114,7 @@ func classify(f failure, now time.Time) *episode.Fault {
 		out.Class, out.Retry = episode.ClassToolUse, true
 	}
 	if out.Retry {
-		out.After = retryAfter(f.header, now)
+		out.After = later.Asked(f.header, now)
 	}
 	return out
 }
@@ -200,33 +201,6 @@ func inBandStatus(said openai.APIError) int {
 		return http.StatusBadRequest
 	}
 	return http.StatusInternalServerError
-}
-
-// retryAfter reads Retry-After: seconds, whole or not, or an HTTP date; 0 when there is none or it is in the past. A date is read by the
-// server's own clock where the answer tells it: the two clocks may be minutes apart.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	v := strings.TrimSpace(h.Get("Retry-After"))
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
-		return seconds(ms / 1000)
-	}
-	if s, err := strconv.ParseFloat(v, 64); err == nil {
-		return seconds(s)
-	}
-	if t, err := http.ParseTime(v); err == nil {
-		if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
-			now = theirs
-		}
-		return seconds(t.Sub(now).Seconds())
-	}
-	return 0
-}
-
-// seconds is a duration, with nonsense cut to a day: no scheduler should sleep for a century on a stranger's word.
-func seconds(s float64) time.Duration {
-	if !(s > 0) {
-		return 0
-	}
-	return time.Duration(min(s, 24*60*60) * float64(time.Second))
 }
 
 // generated is how many tokens have been generated: the server's own count, what came of ids or logprobs, or, with none of them, an estimate by the text.

@@ -23,10 +23,10 @@ func (k *Knobs) wish(t *episode.Task) (w wish, err error) {
 	}
 	var columns map[string]json.RawMessage
 	if err := json.Unmarshal(t.Extra, &columns); err != nil {
-		return w, fmt.Errorf("%s: columns of task %q: %w", t.Where, t.ID, err)
+		return w, fmt.Errorf("columns of task %q: %w", t.ID, err)
 	}
 	fault := func(column string, raw []byte, expected string) error {
-		return fmt.Errorf("%s: %s: expected %s, found %.40s", t.Where, column, expected, raw)
+		return fmt.Errorf("column %q: expected %s, found %.40s", column, expected, raw)
 	}
 	if raw, ok := columns[k.cfg.PriorityColumn]; ok && k.cfg.PriorityColumn != "" && string(raw) != "null" {
 		if json.Unmarshal(raw, &w.priority) != nil || w.priority < math.MinInt32 || w.priority > math.MaxInt32 {
@@ -62,6 +62,12 @@ func deadline(raw json.RawMessage, began time.Time) (time.Time, bool) {
 	return began.Add(span), err == nil && span >= 0
 }
 
+// Sound says what is wrong with the columns of a task that PriorityColumn and DeadlineColumn name.
+func (c Config) Sound(t *episode.Task) error {
+	_, err := (&Knobs{cfg: c}).wish(t)
+	return err
+}
+
 // Due is when the episodes of a task must have ended; zero = no such time. A faulty column was refused before the task was drawn.
 func (k *Knobs) Due(t *episode.Task) time.Time {
 	w, err := k.wish(t)
@@ -76,6 +82,8 @@ func (k *Knobs) sound(t *episode.Task) error {
 	if _, err := overrides(t); err != nil {
 		return err
 	}
-	_, err := k.wish(t)
-	return err
+	if err := k.cfg.Sound(t); err != nil {
+		return fmt.Errorf("%s: %w", t.Where, err)
+	}
+	return nil
 }

@@ -62,7 +62,8 @@ const (
 	fullUsed      = 0.95 // share of the cache in use from which it counts as full
 	nearlyFull    = 0.8  // share from which it may have been full since the last reading
 	leastUsed     = 0.2  // share of the cache in use below which a reading is too coarse
-	believed      = 0.25 // weight of one reading
+	believed      = 0.25 // weight of one reading that is lower than those before
+	doubted       = 0.05 // weight of one that is higher
 	leastMeasured = 0.5  // share of what we were told that is believed at least
 	mostMeasured  = 0.9  // a reading above it says no more than that we were told about right
 )
@@ -77,8 +78,12 @@ func (c *Core) measure(r *replica, l episode.Load, now Time) {
 	n := Time(r.running)
 	held := float64(r.prompts) + c.answers.rate*(n*now-r.began).Seconds() + c.rules.Overhead*float64(n)
 	m := held / *l.KVUsed / told
-	if r.gauge.measured > 0 {
-		m = r.gauge.measured + believed*(m-r.gauge.measured)
+	if was := r.gauge.measured; was > 0 {
+		weight := believed
+		if m > was { // what is uncertain makes it too great
+			weight = doubted
+		}
+		m = was + weight*(m-was)
 	}
 	r.gauge.measured = m
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -124,6 +125,25 @@ func EtcFiles() map[string]string {
 		"hosts":         "127.0.0.1 localhost " + HostName + "\n::1 localhost\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 	}
+}
+
+// HostFolders are the folders of this machine that a sandbox without a rootfs shows, read-only. Not all are there on every machine.
+func HostFolders() []string {
+	return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+}
+
+// HostEtc are the names in /etc of this machine that it shows as they are, beside EtcFiles; with the network, also those by which names
+// and certificates are found. Not all are there on every machine.
+func HostEtc(net bool) []string {
+	names := []string{"ld.so.cache", "alternatives"}
+	if net {
+		names = append(names, "resolv.conf", "ssl/certs")
+	}
+	java, _ := filepath.Glob("/etc/java-*") // the pattern is sound; a JVM's folder in /usr is links to there
+	for _, path := range java {
+		names = append(names, strings.TrimPrefix(path, "/etc/"))
+	}
+	return names
 }
 
 // LimitError is a limit that no program could run under.

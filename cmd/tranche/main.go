@@ -1,5 +1,5 @@
 // Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), judges them
-// anew (rescore), sends batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
+// anew (rescore), writes them for trainers (export), sends batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
 // (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
@@ -102,6 +102,7 @@ type cli struct {
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
 	Rescore   rescoreCmd   `cmd:"" help:"Judge the stored episodes of a run anew, with other graders, and play nothing."`
+	Export    exportCmd    `cmd:"" help:"Write the rows of a run as what a trainer loads."`
 	Audit     auditCmd     `cmd:"" help:"Try the graders on every task before a run, or hold what a run stored against what a server says of it now."`
 	Sandbox   sandboxCmd   `cmd:"" help:"Run a program in a sandbox, or tell what a sandbox holds here."`
 	Engine    engineCmd    `cmd:"" help:"Serve the simulated inference server on TCP."`
@@ -135,6 +136,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Probe.do(ctx, a, i.given)
 	case "rescore":
 		return i.cli.Rescore.do(ctx, a)
+	case "export":
+		return i.cli.Export.do(ctx, a)
 	case "audit":
 		return i.cli.Audit.do(ctx, a, i.verb)
 	case "sandbox":
@@ -286,6 +289,7 @@ func (a *app) parser(c *cli) (*kong.Kong, error) {
 			{Key: "engine", Title: "Embedded engine (only without --endpoint)"},
 			{Key: "limits", Title: "Retries, deadlines, giving up"},
 			{Key: "files", Title: "How the dataset is written"},
+			{Key: "rows", Title: "Which rows"},
 			{Key: "serve", Title: "Where and how it serves"},
 			{Key: "answers", Title: "What it says"},
 			{Key: "memory", Title: "Its memory"},

@@ -137,7 +137,7 @@ func (s *session) taskConfig() taskfile.Config {
 		Templates: taskfile.Templates{
 			ID: s.set.ID, Prompt: s.set.Prompt, System: s.set.System, Answer: s.set.Answer, DataSource: s.set.DataSource, EnvClass: s.set.EnvClass,
 		},
-		OpenRows: storage.ReadObjects,
+		OpenRows: storage.ReadObjects, Sound: s.samplerConfig().Sound,
 	}
 }
 
@@ -160,11 +160,18 @@ func (s *session) checkTasks(ctx context.Context) error {
 		s.tasks.SHA256 = digestOf(map[string]string{"tasks-command": s.set.TasksCommand})
 		return s.planDraws(ctx)
 	}
+	var wanted wantedColumns
+	wanted.want("priority-column", s.set.PriorityColumn)
+	wanted.want("deadline-column", s.set.DeadlineColumn)
+	cfg.Sound = wanted.watch(cfg.Sound)
 	if s.tasks, err = taskfile.Check(ctx, cfg); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return withCode(codeTasks, err)
+	}
+	if err := wanted.missing(s.tasks.First); err != nil {
+		return withCode(codeUsage, err)
 	}
 	s.tellTasks()
 	return errors.Join(s.checkTools(ctx, actor), s.checkTests(ctx), s.planDraws(ctx))

@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"tranche/internal/later"
 	"tranche/reward"
 )
 
@@ -151,7 +151,10 @@ func (g *web) post(ctx context.Context, text []byte) (raw []byte, after time.Dur
 		}
 		return nil, 0, &reward.Unjudged{Reason: Unable, Detail: g.hide(err.Error()), Retry: true}
 	}
-	return raw, retryAfter(answer), g.status(answer, raw)
+	if answer.StatusCode/100 != 2 {
+		after = later.Asked(answer.Header, time.Now())
+	}
+	return raw, after, g.status(answer, raw)
 }
 
 // status says what an HTTP status means: nil for an answer.
@@ -166,21 +169,6 @@ func (g *web) status(answer *http.Response, raw []byte) error {
 		return &reward.Unjudged{Reason: Unable, Detail: what, Retry: true}
 	}
 	return errors.New(what)
-}
-
-// retryAfter is the wait of a service that says it can do nothing now: seconds or a date.
-func retryAfter(answer *http.Response) time.Duration {
-	text := answer.Header.Get("Retry-After")
-	if answer.StatusCode/100 == 2 || text == "" {
-		return 0
-	}
-	if n, err := strconv.Atoi(text); err == nil {
-		return time.Duration(min(max(n, 0), 86400)) * time.Second
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(time.Until(at), 0)
-	}
-	return 0
 }
 
 // Close lets go of idle connections.

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"tranche/episode"
 )
 
 // Format names the shape of the rows.
@@ -50,6 +52,8 @@ type Config struct {
 	// Distinct says that no two rows have the same id, as Check found (Report.Distinct): then a Reader remembers none, 24 bytes a
 	// task less. Default false: ids are compared.
 	Distinct bool
+	// Sound says what else is wrong with a task, which makes its row a bad one. Default nil: nothing.
+	Sound func(*episode.Task) error
 	// OpenRows reads a Parquet file row by row as JSON objects; it is called once a pass. Default nil: Parquet files are refused.
 	OpenRows func(path string) iter.Seq2[json.RawMessage, error]
 }

@@ -132,6 +132,11 @@ func (s *scanner) next() (scanned, error) {
 	if len(bad) > 0 {
 		return scanned{bad: bad}, nil
 	}
+	if s.cfg.Sound != nil {
+		if err := s.cfg.Sound(t); err != nil {
+			return scanned{bad: []*RowError{{Where: t.Where, Problem: err.Error()}}}, nil
+		}
+	}
 	return s.admit(t), nil
 }
 

@@ -88,21 +88,13 @@ func (l *line) root(spec sandbox.Spec) error {
 	if spec.Rootfs != "" {
 		return l.rootfs(spec)
 	}
-	for _, name := range []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		if err := l.show("/"+name, "/"+name); err != nil {
+	for _, path := range sandbox.HostFolders() {
+		if err := l.show(path, path); err != nil {
 			return err
 		}
 	}
-	names := []string{"ld.so.cache", "alternatives"}
-	if spec.Net {
-		names = append(names, "resolv.conf", "ssl/certs")
-	}
-	java, _ := filepath.Glob("/etc/java-*") // the pattern is sound; a JVM's folder in /usr is links to there
-	for _, name := range names {
+	for _, name := range sandbox.HostEtc(spec.Net) {
 		l.add("--ro-bind-try", "/etc/"+name, "/etc/"+name)
-	}
-	for _, path := range java {
-		l.add("--ro-bind-try", path, path)
 	}
 	return l.etc()
 }

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"tranche/action/sandbox"
 	"tranche/action/sandbox/seccomp"
 )
 
@@ -167,19 +167,15 @@ func (c cage) allowed() []rule {
 		{"/proc", read}, // what of it belongs to others is closed by the kernel: Landlock lets nobody look into processes outside
 		{"/dev/null", read | write}, {"/dev/zero", read | write}, {"/dev/full", read | write}, {"/dev/random", read}, {"/dev/urandom", read},
 	}
-	for _, name := range []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		list = append(list, rule{"/" + name, read | execute})
+	for _, path := range sandbox.HostFolders() {
+		list = append(list, rule{path, read | execute})
 	}
-	names := []string{"ld.so.cache", "alternatives", "passwd", "group", "hosts", "nsswitch.conf", "localtime"}
+	names := append(sandbox.HostEtc(c.Net), "passwd", "group", "hosts", "nsswitch.conf", "localtime") // the host's own: there is no other place for EtcFiles
 	if c.Net {
-		names = append(names, "resolv.conf", "ssl/certs", "services")
+		names = append(names, "services")
 	}
-	java, _ := filepath.Glob("/etc/java-*") // the pattern is sound; a JVM's folder in /usr is links to there
 	for _, name := range names {
 		list = append(list, rule{"/etc/" + name, read})
-	}
-	for _, path := range java {
-		list = append(list, rule{path, read})
 	}
 	return list
 }

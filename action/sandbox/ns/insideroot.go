@@ -93,19 +93,14 @@ func (r *root) collect(s setup, source string) error {
 		}
 		return r.holdServers(source)
 	}
-	for _, name := range []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		if err := r.hold("/"+name, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, path := range sandbox.HostFolders() {
+		if err := r.hold(path, path[1:]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	held := []string{"ld.so.cache", "alternatives"}
+	held := sandbox.HostEtc(s.Net)
 	if s.Net {
-		held = append(held, "resolv.conf", "ssl/certs", "nsswitch.conf")
-	}
-	if java, err := filepath.Glob("/etc/java-*"); err == nil { // a JVM's folder in /usr is links to there
-		for _, j := range java {
-			held = append(held, strings.TrimPrefix(j, "/etc/"))
-		}
+		held = append(held, "nsswitch.conf")
 	}
 	for _, name := range held {
 		if err := r.holdTarget("/etc/"+name, "etc/"+name); err != nil && !errors.Is(err, fs.ErrNotExist) {

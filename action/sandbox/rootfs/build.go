@@ -124,12 +124,13 @@ func (b *Build) folder(ctx context.Context, from, to string) error {
 
 // host copies what of this machine a sandbox sees, and writes the files that it gets in the place of the host's.
 func (b *Build) host(ctx context.Context) error {
-	held := []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs"}
-	java, err := filepath.Glob("/etc/java-*")
-	if err != nil {
-		return err
+	held := sandbox.HostFolders()
+	for _, name := range sandbox.HostEtc(true) {
+		if name != "resolv.conf" { // it is the machine's of the day that a program runs on
+			held = append(held, "/etc/"+name)
+		}
 	}
-	for _, path := range append(held, java...) {
+	for _, path := range held {
 		if err := b.one(ctx, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tranche/storage"
+	"tranche/storage/export"
+)
+
+type exportCmd struct {
+	Dir string `arg:"" help:"Run directory; the run may be going on, or may have been killed."`
+
+	To     string `placeholder:"SHAPE" help:"What is written; the shapes are listed above."`
+	Out    string `short:"o" placeholder:"FILE" help:"File to write, made in one step; - = stdout, as jsonl only. What it holds goes by its ending, .jsonl or .parquet, unless --format says it."`
+	Format string `placeholder:"NAME" help:"jsonl or parquet. Default: by the ending of FILE, else the first that the shape has."`
+	Force  bool   `help:"Replace FILE."`
+	JSON   bool   `name:"json" help:"Print what was written, and what was left out by reason, as one JSON document; on stderr with -o -."`
+
+	ToolArguments string  `placeholder:"FORM" help:"Arguments of tool calls: text, as the model wrote them, or object (jsonl only), as templates want them that write them again; rows with arguments that are no JSON object are left out then. Default: text."`
+	Tools         string  `placeholder:"FORM" help:"Tools that the model was told of: text = JSON text, list = a list of objects (in Parquet only where all have the same keys), union = in Parquet with a null for keys that only others have, none. Default: the shape's."`
+	MaxLength     int     `default:"0" placeholder:"TOKENS" help:"Leave out rows that are longer, in tokens; none is cut. Default: no limit."`
+	WholeGroups   bool    `help:"Leave out groups of which not every sample is taken."`
+	DropBroken    bool    `help:"Leave out rows whose prompts did not go on from the turn before, where the shape else makes several sequences of them."`
+	NoLogprobs    bool    `name:"no-logprobs" help:"Write no logprobs, and take rows that lack them."`
+	Pairs         string  `default:"best-worst" enum:"best-worst,all" help:"Pairs of a group (dpo): best-worst or all that differ. Default: best-worst."`
+	MinGap        float64 `default:"0" placeholder:"R" help:"Least difference of the rewards of a pair (dpo). Default: any."`
+
+	Rows rowFlags `embed:""`
+}
+
+// Help is kong's long text of the command.
+func (exportCmd) Help() string {
+	var b strings.Builder
+	b.WriteString("Rows are written as what a trainer loads. What a shape needs and a row does not hold leaves the row out, and is counted; nothing is cut or invented. docs/export.md tells how each is loaded.\n")
+	for _, s := range export.Shapes() {
+		fmt.Fprintf(&b, "\n  %-18s%s (%s)", s.Name, s.Help, strings.Join(s.Formats, ", "))
+	}
+	return b.String()
+}
+
+func (c *exportCmd) do(ctx context.Context, a *app) error {
+	cfg, err := c.config()
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	run, err := (&viewCmd{Dir: c.Dir}).open(a)
+	if err != nil {
+		return err
+	}
+	ctx, stopped, release := cancelOnSignal(ctx, a)
+	defer release()
+	err = c.export(ctx, a, run, cfg)
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		return outcome(stopped())
+	}
+	return c.coded(a, err)
+}
+
+// config is what the flags ask for, checked.
+func (c *exportCmd) config() (export.Config, error) {
+	cfg := export.Config{
+		Shape: c.To, Format: c.Format, Filter: c.Rows.filter(), Arguments: c.ToolArguments, Tools: c.Tools, MaxLength: c.MaxLength,
+		WholeGroups: c.WholeGroups, DropBroken: c.DropBroken, NoLogprobs: c.NoLogprobs, AllPairs: c.Pairs == "all", MinGap: c.MinGap,
+		Program: "tranche", Version: buildVersion().Version,
+	}
+	if c.To == "" {
+		return cfg, fmt.Errorf("--to: expected a shape: %s", strings.Join(shapeNames(), ", "))
+	}
+	if c.Out == "" {
+		return cfg, errors.New("-o: expected a file, or - for stdout")
+	}
+	ending, known := map[string]string{".jsonl": export.JSONL, ".json": export.JSONL, ".parquet": export.Parquet}[filepath.Ext(c.Out)]
+	if cfg.Format == "" && c.Out == "-" {
+		cfg.Format = export.JSONL
+	}
+	if cfg.Format == "" && known {
+		cfg.Format = ending
+	}
+	if err := cfg.Validate(); err != nil {
+		return cfg, err
+	}
+	switch {
+	case c.Out == "-" && cfg.Format == export.Parquet:
+		return cfg, errors.New("-o -: Parquet goes into a file")
+	case known && cfg.Format != ending:
+		return cfg, fmt.Errorf("-o %s: the ending says %s and --format %s: loaders go by the ending", c.Out, ending, cfg.Format)
+	}
+	return cfg, nil
+}
+
+func shapeNames() []string {
+	var names []string
+	for _, s := range export.Shapes() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func (c *exportCmd) export(ctx context.Context, a *app, run *storage.Run, cfg export.Config) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	offers, err := newOffers(ctx, a, c.Dir, cancel)
+	if err != nil {
+		return err
+	}
+	defer offers.close()
+	cfg.Offer = offers.of
+	e, err := export.New(cfg)
+	if err != nil {
+		return withCode(codeUsage, err)
+	}
+	if c.Out == "-" {
+		err = e.Write(ctx, run, a.stdout)
+	} else {
+		err = storage.PublishFile(c.Out, c.Force, func(w io.Writer) error { return e.Write(ctx, run, w) }, e.Check)
+	}
+	if err != nil {
+		return err
+	}
+	return c.tell(a, exportReport{e.Report(), c.Out})
+}
+
+func (c *exportCmd) coded(a *app, err error) error {
+	switch {
+	case errors.Is(err, storage.ErrExists):
+		return withCode(codeRefused, fmt.Errorf("%w; --force replaces it", err))
+	case errors.Is(err, export.ErrTools):
+		return withCode(codeUsage, fmt.Errorf("%w\n--tools text writes them as JSON text, --tools union with nulls for the keys that only others have", err))
+	case errors.Is(err, storage.ErrDamaged):
+		return (&viewCmd{Dir: c.Dir}).damaged(a, err)
+	}
+	return withCode(codeDisk, err)
+}
+
+// exportReport is what was written.
+type exportReport struct {
+	export.Report
+	Path string `json:"path"`
+}
+
+func (c *exportCmd) tell(a *app, r exportReport) error {
+	switch {
+	case c.Out == "-" && c.JSON:
+		text, err := json.Marshal(r)
+		a.notice("%s", text)
+		return err
+	case c.Out == "-":
+		a.notice("%s", strings.TrimSuffix(r.text(), "\n"))
+		return nil
+	case c.JSON:
+		return a.printJSON(r)
+	}
+	return a.print(r.text())
+}
+
+func (r exportReport) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "wrote   %s: %d records of %s (%s)\n", r.Path, r.Records, r.Shape, r.Format)
+	fmt.Fprintf(&b, "rows    %d read, %d taken, %d left out\n", r.RowsRead, r.RowsTaken, r.RowsRead-r.RowsTaken)
+	for _, why := range slices.Sorted(maps.Keys(r.LeftOut)) {
+		fmt.Fprintf(&b, "        %d %s\n", r.LeftOut[why], why)
+	}
+	if r.Tokens > 0 {
+		fmt.Fprintf(&b, "tokens  %d, of which %d are trained\n", r.Tokens, r.TrainedTokens)
+	}
+	if r.SplitRows > 0 {
+		fmt.Fprintf(&b, "split   %d rows into several sequences\n", r.SplitRows)
+	}
+	return b.String()
+}
