@@ -27,11 +27,12 @@ type load struct {
 	rows, prompt, answer int
 	group                int64
 	writers              int
+	tokens               int    // with ids, mask, logprobs and versions
 	limit                string // GOMEMLIMIT of the process; "" = none
 }
 
 func (l load) String() string {
-	return fmt.Sprintf("%d %d %d %d %d", l.rows, l.prompt, l.answer, l.group, max(l.writers, 1))
+	return fmt.Sprintf("%d %d %d %d %d %d", l.rows, l.prompt, l.answer, l.group, max(l.writers, 1), l.tokens)
 }
 
 // runLoad writes a load into a new run and returns the peak resident memory of the process that did.
@@ -70,7 +71,7 @@ func TestWriteLoad(t *testing.T) {
 		t.Skip("runs only as a child of the memory tests")
 	}
 	var l load
-	if _, err := fmt.Sscan(spec, &l.rows, &l.prompt, &l.answer, &l.group, &l.writers); err != nil {
+	if _, err := fmt.Sscan(spec, &l.rows, &l.prompt, &l.answer, &l.group, &l.writers, &l.tokens); err != nil {
 		t.Fatal(err)
 	}
 	w := mustOpen(t, Config{Dir: os.Getenv(loadEnv + "_DIR"), RowGroupBytes: l.group, SyncInterval: time.Millisecond})
@@ -118,7 +119,23 @@ func (l load) episode(i int) *episode.Episode {
 	e := episode.New("load", episode.Draw{Task: task, Samples: 1}, 0, episode.Sampling{}, episode.Budget{}, time.Now())
 	e.AddReply(&episode.Reply{Message: episode.Message{Role: "assistant", Content: words(l.answer)}, Finish: episode.FinishStop},
 		episode.Turn{PromptTokens: episode.Ptr(int32(500)), CompletionTokens: episode.Ptr(int32(250))})
+	if l.tokens > 0 {
+		l.sample(e, rng)
+	}
 	return e
+}
+
+// sample gives an episode its tokens: ids of a skewed distribution, a quarter of them the prompt.
+func (l load) sample(e *episode.Episode, rng *rand.Rand) {
+	ids, logprobs := make([]int32, l.tokens), make([]episode.Logprob, l.tokens-l.tokens/4)
+	for i := range ids {
+		x := rng.Float32()
+		ids[i] = int32(x * x * x * x * 150_000)
+	}
+	for i := range logprobs {
+		logprobs[i] = episode.Logprob{Value: -rng.Float32(), Known: true}
+	}
+	e.Tokens.Extend(ids[:l.tokens/4], ids[l.tokens/4:], logprobs, episode.Ptr[int32](1))
 }
 
 // ME-o1, the half that storage can spoil: at most 400 MiB, and within a quarter of what a run of 20,000 rows holds. The sizes of the
@@ -135,6 +152,34 @@ func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	t.Logf("peak %d MiB at %d rows, %d MiB at %d rows", a>>20, small, b>>20, large)
 	if b > 400<<20 || b > a*5/4 {
 		t.Errorf("peak %d MiB at %d rows, %d MiB at %d rows: want at most 400 MiB and at most a quarter more", a>>20, small, b>>20, large)
+	}
+}
+
+// A million rows of 2,000 tokens, some 11 GB of parts, in the memory that 20,000 of them take. It takes half an hour: TRANCHE_MILLION=1.
+func TestMillionRows(t *testing.T) {
+	if os.Getenv("TRANCHE_MILLION") == "" {
+		t.Skip("writes 11 GB in half an hour: only with TRANCHE_MILLION=1")
+	}
+	a := runLoad(t, t.TempDir(), load{rows: 20_000, prompt: 256, answer: 256, writers: 64, tokens: 2000})
+	dir := t.TempDir()
+	began := time.Now()
+	b := runLoad(t, dir, load{rows: 1_000_000, prompt: 256, answer: 256, writers: 64, tokens: 2000})
+	took := time.Since(began)
+	run, err := OpenRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := run.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size int64
+	for _, p := range m.Parts {
+		size += p.Bytes
+	}
+	t.Logf("peak %d MiB at 20,000 rows, %d MiB at 1,000,000; %d parts, %.2f bytes a token; %.0f s", a>>20, b>>20, len(m.Parts), float64(size)/2e9, took.Seconds())
+	if m.Rows != 1_000_000 || b > 400<<20 || b > a*5/4 {
+		t.Errorf("%d rows; peak %d MiB at 20,000 rows, %d MiB at 1,000,000: want at most 400 MiB and at most a quarter more", m.Rows, a>>20, b>>20)
 	}
 }
 

@@ -7,15 +7,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"tranche/episode"
 )
@@ -58,14 +64,14 @@ for line in sys.stdin:
     print(json.dumps(timed(way, {"plain": plain, "tuned": tuned, "from_rows": from_rows, "jsonl": jsonl}[way])), flush=True)
 `
 
-// spent is what one way of writing the rows took.
-type spent struct {
+// written is what one way of writing the rows took.
+type written struct {
 	CPU   float64 `json:"cpu_s"`
 	Bytes int64   `json:"bytes"`
 }
 
 // cpuOf is the processor time of this process while do runs, on one core.
-func cpuOf(b *testing.B, do func() int64) spent {
+func cpuOf(b *testing.B, do func() int64) written {
 	b.Helper()
 	read := func() time.Duration {
 		var u syscall.Rusage
@@ -77,16 +83,16 @@ func cpuOf(b *testing.B, do func() int64) spent {
 	runtime.GC()
 	before := read()
 	size := do()
-	return spent{(read() - before).Seconds(), size}
+	return written{(read() - before).Seconds(), size}
 }
 
 // BenchmarkRivals writes the same rows as a part (from rows in memory to a published file that was read back), through the journal (from
 // episodes to durable rows to published parts), and by pyarrow from a ready Arrow table and from Python rows, and as JSON lines with
 // zstd. The ways take turns; medians of the processor seconds count.
 func BenchmarkRivals(b *testing.B) {
-	ask := startRival(b, rivalParts(b))
-	ways := map[string][]spent{}
-	rows, episodes := rivalRows()
+	rows, episodes := rivalRows(b)
+	ask := startRival(b, rivalParts(b, rows))
+	ways := map[string][]written{}
 	for range max(b.N, rivalRounds) {
 		ways["part"] = append(ways["part"], cpuOf(b, func() int64 { return writeRivalPart(b, b.TempDir(), rows).Bytes }))
 		ways["journal"] = append(ways["journal"], cpuOf(b, func() int64 { return writeRivalRun(b, episodes) }))
@@ -96,7 +102,7 @@ func BenchmarkRivals(b *testing.B) {
 	}
 	rate := map[string]float64{}
 	for way, list := range ways {
-		slices.SortFunc(list, func(x, y spent) int { return int((x.CPU - y.CPU) * 1e9) })
+		slices.SortFunc(list, func(x, y written) int { return int((x.CPU - y.CPU) * 1e9) })
 		m := list[len(list)/2]
 		rate[way] = float64(len(rows)*rivalTokens) / m.CPU
 		b.Logf("%-10s %6.2f M tokens a CPU second, %5.2f bytes a token", way, rate[way]/1e6, float64(m.Bytes)/float64(len(rows)*rivalTokens))
@@ -108,27 +114,84 @@ func BenchmarkRivals(b *testing.B) {
 	b.ReportMetric(float64(ways["part"][0].Bytes)/float64(ways["jsonl"][0].Bytes), "bytes/jsonl")
 }
 
-func rivalRows() (rows []Row, episodes []*episode.Episode) {
-	for i := range rivalTasks * rivalSamples {
-		e := benchRow(i/rivalSamples, i%rivalSamples, rivalTokens)
-		text := rivalText(i)
-		e.Messages[len(e.Messages)-1].Content = &text
-		rows, episodes = append(rows, RowOf(e)), append(episodes, e)
+// rivalRows makes rows of real text, Go's own sources, whose words are the tokens; samples of a task share their prompt.
+func rivalRows(b *testing.B) (rows []Row, episodes []*episode.Episode) {
+	b.Helper()
+	text := sourceText(b, rivalTasks*(rivalSamples*3+1)*rivalTokens)
+	take := func(tokens int) (said string, ids []int32) {
+		for len(ids) < tokens {
+			n := wordOf(text[len(said):])
+			ids = append(ids, int32(crc32.ChecksumIEEE([]byte(text[len(said):len(said)+n]))%150_000))
+			said += text[len(said) : len(said)+n]
+		}
+		text = text[len(said):]
+		return said, ids
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for task := range rivalTasks {
+		question, prompt := take(rivalTokens / 4)
+		for sample := range rivalSamples {
+			answer, ids := take(rivalTokens - rivalTokens/4)
+			e := made{run: "rivals", group: rivalSamples}.episode(task, sample)
+			e.Messages[0].Content, e.Messages[1].Content = &question, &answer
+			lps := make([]episode.Logprob, len(ids))
+			for i := range lps { // most tokens are nearly certain
+				lps[i] = episode.Logprob{Value: float32(-math.Exp(-12 * rng.Float64())), Known: true}
+				if rng.IntN(5) < 2 {
+					lps[i].Value = float32(-rng.ExpFloat64())
+				}
+			}
+			e.Tokens = episode.Tokens{}
+			e.Tokens.Extend(prompt, ids, lps, episode.Ptr[int32](1))
+			rows, episodes = append(rows, RowOf(e)), append(episodes, e)
+		}
 	}
 	return rows, episodes
 }
 
-// rivalText is an answer of about four characters a sampled token.
-func rivalText(seed int) string {
-	words := []string{"the ", "of ", "and ", "number ", "is ", "therefore ", "equals ", "so ", "we ", "have ", "first ", "sum ", "add ", "which ", "to ", "them "}
-	var text []byte
-	for x := uint64(seed)*2862933555777941757 + 3037000493; len(text) < 3*rivalTokens; x = x*6364136223846793005 + 1442695040888963407 {
-		text = append(text, words[x>>60]...)
-		if x>>56&7 == 0 {
-			text = fmt.Appendf(text, "%d ", x>>40&1023)
-		}
+// sourceText is so many bytes of the Go sources of this toolchain.
+func sourceText(b *testing.B, bytes int) string {
+	b.Helper()
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		b.Skipf("go env GOROOT: %v", err)
 	}
-	return string(text)
+	var all strings.Builder
+	err = filepath.WalkDir(filepath.Join(strings.TrimSpace(string(root)), "src"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || all.Len() > bytes {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if len(text) < 1<<18 && utf8.Valid(text) { // tables of numbers are no text
+			all.Write(text)
+		}
+		return err
+	})
+	if err != nil || all.Len() < bytes {
+		b.Skipf("the sources of Go have %d bytes of the %d that are needed: %v", all.Len(), bytes, err)
+	}
+	return all.String()
+}
+
+// wordOf is how long the token is that a text begins with: a space and a word of up to six letters, or one or two other characters.
+func wordOf(text string) int {
+	letter := func(c byte) bool { return c|32 >= 'a' && c|32 <= 'z' || c >= 0x80 }
+	n := 0
+	if text[0] == ' ' {
+		n = 1
+	}
+	for n < len(text) && n < 7 && letter(text[n]) {
+		n++
+	}
+	if n > 1 || n == 1 && letter(text[0]) {
+		return n
+	}
+	n = 1
+	for n < len(text) && n < 8 && text[n] == text[0] {
+		n++
+	}
+	_, size := utf8.DecodeRuneInString(text)
+	return max(n, size)
 }
 
 func writeRivalPart(b *testing.B, dir string, rows []Row) Part {
@@ -187,15 +250,14 @@ func writeRivalRun(b *testing.B, episodes []*episode.Episode) int64 {
 	return size
 }
 
-func rivalParts(b *testing.B) string {
+func rivalParts(b *testing.B, rows []Row) string {
 	b.Helper()
-	rows, _ := rivalRows()
 	dir := b.TempDir()
 	return filepath.Join(dir, filepath.FromSlash(writeRivalPart(b, dir, rows).Path))
 }
 
 // startRival starts pyarrow beside us. The function it returns has it write once, in the way that is named.
-func startRival(b *testing.B, part string) func(way string) spent {
+func startRival(b *testing.B, part string) func(way string) written {
 	b.Helper()
 	interpreter := os.Getenv("TRANCHE_PYTHON")
 	if interpreter == "" {
@@ -221,7 +283,7 @@ func startRival(b *testing.B, part string) func(way string) spent {
 		}
 	})
 	answers := json.NewDecoder(out)
-	return func(way string) (s spent) {
+	return func(way string) (s written) {
 		b.Helper()
 		if _, err := fmt.Fprintln(in, way); err != nil {
 			b.Fatal(err)

@@ -16,11 +16,12 @@ type zstdCodec struct {
 }
 
 // zstdWindow is four pages: enough to match the prompt that the samples of a group share.
-const zstdWindow = 4 * pageBytes
+const zstdWindow = 1024 << 10
 
 func newZstdCodec() *zstdCodec {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true),
-		zstd.WithEncoderCRC(false), zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true))
+		zstd.WithEncoderCRC(false), zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true),
+		zstd.WithAllLitEntropyCompression(true)) // else bytes that are few and do not repeat, the upper ones of logprobs, stay as they are
 	d, derr := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err = errors.Join(err, derr); err != nil {
 		panic("storage: " + err.Error()) // only wrong options fail
