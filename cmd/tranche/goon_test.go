@@ -87,7 +87,7 @@ func thisTime(r storage.Row) storage.Row {
 // were, and the calls in all are about one a turn.
 func TestKilledEpisodesGoOn(t *testing.T) {
 	if testing.Short() {
-		t.Skip("kills five processes: skipped with -short")
+		t.Skip("kills three processes: skipped with -short")
 	}
 	cfg := enginesim.Config{OddTokens: true, Seed: 3, LengthMean: 30}
 	const open = 12
@@ -102,7 +102,7 @@ func TestKilledEpisodesGoOn(t *testing.T) {
 	cfg.Speed = 8 // so slow that a kill hits many turns
 	url, calls = counted(t, cfg)
 	program, dir := binary(t), newRunDir(t)
-	const kills = 5
+	const kills = 3
 	said := ""
 	for i := range kills {
 		line := args(url, dir)
