@@ -47,6 +47,9 @@ func (Calculator) Definition() json.RawMessage {
 		`"required":["expression"],"additionalProperties":false}}}`)
 }
 
+// Keeps is false: a formula depends on nothing before it.
+func (Calculator) Keeps(string) bool { return false }
+
 // Run returns the value as text. Whatever is wrong with the expression is a *ToolError.
 func (Calculator) Run(_ context.Context, args json.RawMessage, _ Env) (Result, error) {
 	var in struct{ Expression string }

@@ -27,6 +27,7 @@ type CommandConfig struct {
 	Dir         string          // where it runs; "" = here
 	Timeout     time.Duration   // of one run; 0 = that of all tools
 	Idempotent  bool            // safe to run twice: it is run once more where it could not do its job
+	Stateless   bool            // it keeps nothing of an episode between runs
 	Env         []string        // names of environment variables it gets, besides PATH, HOME, LANG, TZ and TMPDIR
 	Output      string          // OutputText (the default) or OutputJSON
 }
@@ -62,6 +63,7 @@ var (
 	_ Tool       = (*Command)(nil)
 	_ Repeatable = (*Command)(nil)
 	_ Timed      = (*Command)(nil)
+	_ Keeper     = (*Command)(nil)
 )
 
 // NewCommand checks that there is such a program and such variables, and makes the tool.
@@ -132,6 +134,9 @@ func (c *Command) Definition() json.RawMessage { return c.def }
 
 // Repeatable tells what the user declared.
 func (c *Command) Repeatable() bool { return c.cfg.Idempotent }
+
+// Keeps tells what the user declared.
+func (c *Command) Keeps(string) bool { return !c.cfg.Stateless }
 
 // Timeout is the configured one.
 func (c *Command) Timeout() time.Duration { return c.cfg.Timeout }

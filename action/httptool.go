@@ -30,6 +30,7 @@ type HTTPConfig struct {
 	Headers     map[string]string // ${NAME} in a value stands for an environment variable
 	Timeout     time.Duration     // of one call; 0 = that of all tools
 	Idempotent  bool              // safe to call twice; GET is by itself
+	Stateless   bool              // the service keeps nothing of an episode between calls; GET is taken to keep nothing
 	MaxBytes    int64             // of an answer that are read. Default 1 MiB
 }
 
@@ -51,6 +52,7 @@ var (
 	_ Tool       = (*HTTP)(nil)
 	_ Repeatable = (*HTTP)(nil)
 	_ Timed      = (*HTTP)(nil)
+	_ Keeper     = (*HTTP)(nil)
 )
 
 var argument = regexp.MustCompile(`\{([^{}]*)\}`)
@@ -129,6 +131,9 @@ func (t *HTTP) Definition() json.RawMessage { return t.def }
 
 // Repeatable tells what was declared; a GET declares it itself.
 func (t *HTTP) Repeatable() bool { return t.cfg.Idempotent || t.cfg.Method == http.MethodGet }
+
+// Keeps tells what was declared; a GET changes nothing.
+func (t *HTTP) Keeps(string) bool { return !t.cfg.Stateless && t.cfg.Method != http.MethodGet }
 
 // Timeout is the configured one.
 func (t *HTTP) Timeout() time.Duration { return t.cfg.Timeout }

@@ -30,6 +30,7 @@ var (
 	_ episode.Actor  = (*Set)(nil)
 	_ episode.Ender  = (*Set)(nil)
 	_ episode.Reader = (*Set)(nil)
+	_ episode.Keeper = (*Set)(nil)
 )
 
 // maxOffers bounds the cache of offers. Sets in use have few kinds of task or one a task; the latter gain nothing from it.

@@ -21,6 +21,9 @@ func (Submit) Definition() json.RawMessage {
 		`"required":["answer"],"additionalProperties":false}}}`)
 }
 
+// Keeps is false: what is handed in is the episode's own.
+func (Submit) Keeps(string) bool { return false }
+
 // Run ends the episode. A string is submitted as it is, a number as the model wrote it.
 func (Submit) Run(_ context.Context, args json.RawMessage, _ Env) (Result, error) {
 	var in struct{ Answer json.RawMessage }

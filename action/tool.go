@@ -38,6 +38,14 @@ type Ender interface {
 	End(ctx context.Context, episode string) error
 }
 
+// Keeper is a Tool that says whether it holds something of an episode between its runs which the episode's messages do not tell: variables of a
+// session, files, a connection, an entry in somebody's database. An episode whose tools hold nothing can be gone on with in another process after a crash. Keeps is called
+// between runs and returns at once; episode is the Env.Episode of its runs. A Tool that does not say so is taken to hold something of every episode that has
+// called it.
+type Keeper interface {
+	Keeps(episode string) bool
+}
+
 // Repeatable is a Tool that says whether a run of it may be repeated: that twice does no more than once. A run of such a tool that
 // could not do its job is repeated once, with the same arguments and action id, within the same time limit.
 type Repeatable interface {

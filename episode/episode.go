@@ -47,6 +47,7 @@ const (
 	FlagThinkingCut      = "thinking_cut"       // a reply was cut (length, stop string) while it was reasoning: it says nothing
 	FlagPromptCut        = "prompt_cut"         // the server saw clearly less of a prompt than was sent, and said nothing
 	FlagRefused          = "refused"            // the model declined (OpenAI's refusal); its words stand in the content's place
+	FlagResumed          = "resumed"            // an earlier process played its first turns, and it went on from them
 )
 
 // Budget bounds one episode. Zero means no bound of that kind.
@@ -69,7 +70,7 @@ type Episode struct {
 	Task               *Task
 	Round, Sample      int // which draw of the task, which sample of the draw
 	GroupSize          int
-	Attempt            int // how often this key was begun before (resume after a crash)
+	Attempt            int // how often this key was begun before and not gone on with, as far as is known
 	Sampling           Sampling
 	Budget             Budget
 	Variant            string    // name of the prompt variant; "" = the prompt as the task states it
@@ -84,6 +85,7 @@ type Episode struct {
 	Submitted *string
 	Raw       []Raw   // answers as they came, one a call, where they are kept; else nil
 	Answer    *Answer // to Task.Request; nil = none came, or there was none
+	Begun     *Begun  // what an earlier process made of it, to be gone on from (Rebuild); nil = nothing is known of such a one
 
 	Status  Status
 	Stop    Stop

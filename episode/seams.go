@@ -61,6 +61,21 @@ type Reader interface {
 	Read(e *Episode, r *Reply)
 }
 
+// Keeper is an Actor that can tell where the state of an episode is. Keeps names the tools that hold something of it which its messages do not
+// tell: variables, files, a connection. None = it can be gone on with in another process, from its messages alone. It is called
+// between two turns of the episode, from many episodes at once, and returns at once. An Actor that cannot tell is taken to hold something of every episode that
+// has acted.
+type Keeper interface {
+	Keeps(e *Episode) (tools []string)
+}
+
+// TurnLog keeps what each turn adds to an episode that goes on, so that it need not begin again when the process is killed. KeepTurn is called after
+// the turn, before the next call is asked, from many episodes at once; nobody waits for a disk to be sure of it, and what is lost costs a turn that is played
+// again, never a row. There is no error to handle: where the disk fails, Sink says so. It must not keep e or s after it returns.
+type TurnLog interface {
+	KeepTurn(e *Episode, s *Step)
+}
+
 // Scorer turns a closed episode into numbers. It is called from many episodes at once, reads the episode and does not change
 // it. It returns an error only when it could not be asked at all (ctx done, pool closed); a grader's own failure is a component
 // without a score.

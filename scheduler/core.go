@@ -216,6 +216,9 @@ func (c *Core) meet(r Request) *life {
 	}
 	g.open++
 	l := &life{id: r.Episode, group: r.Group, domain: r.Cell.DataSource, replica: -1, siblings: g}
+	if r.Cell.Turn > 0 { // another process played its first turns
+		l.turns, l.context = r.Cell.Turn, r.Prompt
+	}
 	c.lives[r.Episode] = l
 	c.trace(l, r)
 	return l

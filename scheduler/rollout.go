@@ -12,10 +12,11 @@ import (
 // Rollout is the life of an episode. One value serves all episodes of a run at once.
 type Rollout struct {
 	Sched          *Scheduler
-	Actor          episode.Actor  // nil = no tools
-	Scorer         episode.Scorer // nil = no rewards
-	EpisodeTimeout time.Duration  // from opening to the last turn, all waits included, longer where the prompt or a turn may be very long (episode.Stretch); 0 = none
-	ScoreTimeout   time.Duration  // over all graders of one episode; 0 = none
+	Actor          episode.Actor   // nil = no tools
+	Scorer         episode.Scorer  // nil = no rewards
+	Turns          episode.TurnLog // nil = an episode that is interrupted begins again
+	EpisodeTimeout time.Duration   // from opening to the last turn, all waits included, longer where the prompt or a turn may be very long (episode.Stretch); 0 = none
+	ScoreTimeout   time.Duration   // over all graders of one episode; 0 = none
 }
 
 // errEpisodeDeadline is the cause of a context that ended with the episode's own deadline.
@@ -33,14 +34,21 @@ func (r *Rollout) Run(ctx context.Context, e *episode.Episode) {
 	if x, ok := r.Actor.(episode.Ender); ok {
 		r.isolate(e, func() { x.End(e) })
 	}
-	e.Timing.Total = time.Since(began)
+	e.Timing.Total += time.Since(began)
 }
 
 // play is the loop: model call, actions, observations, until the episode closes.
 func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
+	limit := r.limit(e)
+	tools, runnable, err := r.tools(e)
+	if err != nil {
+		e.Fail(&episode.Fault{Stage: episode.StageAction, Class: episode.ClassHarness, Cause: err})
+		return
+	}
+	r.goOn(e)
 	if r.EpisodeTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.limit(e), errEpisodeDeadline)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit-e.Timing.Total, errEpisodeDeadline)
 		defer cancel()
 	}
 	if !e.Due.IsZero() {
@@ -48,17 +56,14 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 		ctx, cancel = context.WithDeadlineCause(ctx, e.Due, errDue)
 		defer cancel()
 	}
-	tools, runnable, err := r.tools(e)
-	if err != nil {
-		e.Fail(&episode.Fault{Stage: episode.StageAction, Class: episode.ClassHarness, Cause: err})
-		return
-	}
 	text, _ := r.Actor.(episode.Reader)
+	notes := r.diary(e)
 	for {
 		call, ok := e.NextCall()
 		if !ok {
 			return
 		}
+		notes.keep(e)
 		call.Tools, call.PromptTokens = tools, r.Sched.continued(e)
 		reply, turn, err := r.Sched.Generate(ctx, &call, e.Budget)
 		if err != nil {
@@ -68,9 +73,10 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 		if text != nil {
 			text.Read(e, reply)
 		}
+		notes.said(e, reply, turn)
 		e.AddReply(reply, turn)
 		if acts := e.PendingActions(); len(acts) > 0 {
-			r.act(ctx, e, acts, runnable)
+			notes.saw(r.act(ctx, e, acts, runnable))
 		}
 	}
 }
@@ -96,22 +102,23 @@ func (r *Rollout) tools(e *episode.Episode) (defs []byte, runnable bool, err err
 	return r.Actor.Tools(e.Task)
 }
 
-// act carries out the tool calls of the last reply. When the task declares tools that nobody here runs, the calls are the
-// episode's result.
-func (r *Rollout) act(ctx context.Context, e *episode.Episode, acts []episode.Action, runnable bool) {
+// act carries out the tool calls of the last reply and returns what the episode was told of them. When the task declares tools that nobody here runs,
+// the calls are the episode's result.
+func (r *Rollout) act(ctx context.Context, e *episode.Episode, acts []episode.Action, runnable bool) []episode.Observation {
 	if !runnable {
 		e.Close(episode.StatusCompleted, episode.StopToolCalls)
-		return
+		return nil
 	}
 	r.Sched.Act(e.ID, acts[0].Call.Function.Name)
 	obs := r.Actor.Do(ctx, e, acts)
 	if ctx.Err() != nil {
 		stop(ctx, e, cancelled(context.Cause(ctx)))
-		return
+		return nil
 	}
 	for _, o := range obs {
 		e.AddObservation(o)
 	}
+	return obs
 }
 
 // stop ends an episode whose call did not succeed.

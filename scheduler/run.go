@@ -179,7 +179,7 @@ func (r *run) start(ctx context.Context, e *episode.Episode, d episode.Draw, sam
 	r.episodes.Go(func() {
 		defer func() { <-r.slots }()
 		if r.play(ctx, e) {
-			r.trimmer.putOff(d, sample)
+			r.trimmer.putOff(d, sample, e)
 			return
 		}
 		r.store(ctx, e)
@@ -195,7 +195,9 @@ func (r *run) lastRound(ctx context.Context, fed error) error {
 	left := r.trimmer.lastRound()
 	for i, d := range left {
 		if fed == nil {
-			fed = r.start(ctx, r.cfg.Open(d.draw, d.sample), d.draw, d.sample)
+			e := r.cfg.Open(d.draw, d.sample)
+			e.Begun, e.Attempt = nil, d.attempt // from its beginning, also where the turns before the cut are known
+			fed = r.start(ctx, e, d.draw, d.sample)
 		}
 		if fed != nil {
 			r.cancelled.Add(int64(len(left) - i))

@@ -21,8 +21,9 @@ type Trace struct {
 	Continued func(endpoint string, again int)                               // an answer was cut and is gone on with; tokens of its context that this attempt computed again
 	Remade    func(endpoint string, tokens int)                              // an answer was cut, cannot be gone on with and is made again: these tokens were for nothing
 	Opened    func(e *episode.Episode)
-	Closed    func(e *episode.Episode) // after scoring, before it is written
-	Skipped   func(episodeID string)   // found done already
+	Closed    func(e *episode.Episode)            // after scoring, before it is written
+	Skipped   func(episodeID string)              // found done already
+	Resumed   func(e *episode.Episode, err error) // an episode that an earlier process began goes on, or begins again (it has no turns); err = why it could not go on
 }
 
 func (t Trace) launched(endpoint string, l Launch) {
@@ -106,5 +107,11 @@ func (t Trace) closed(e *episode.Episode) {
 func (t Trace) skipped(id string) {
 	if t.Skipped != nil {
 		t.Skipped(id)
+	}
+}
+
+func (t Trace) resumed(e *episode.Episode, err error) {
+	if t.Resumed != nil {
+		t.Resumed(e, err)
 	}
 }

@@ -19,8 +19,9 @@ type trimmer struct {
 
 // deferred is an episode that was cut and will be played again.
 type deferred struct {
-	draw   episode.Draw
-	sample int
+	draw    episode.Draw
+	sample  int
+	attempt int // that is to be made
 }
 
 func newTrimmer(q Quorum) *trimmer {
@@ -73,11 +74,15 @@ func (c *trimmer) found(e *episode.Episode, good bool) {
 	}
 }
 
-func (c *trimmer) putOff(d episode.Draw, sample int) {
+func (c *trimmer) putOff(d episode.Draw, sample int, e *episode.Episode) {
+	next := deferred{d, sample, e.Attempt}
+	if e.Timing.Total > 0 { // it was begun
+		next.attempt++
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bias.Deferred++
-	c.deferred = append(c.deferred, deferred{d, sample})
+	c.deferred = append(c.deferred, next)
 }
 
 // lastRound hands out what was put off; nothing is cut any more.

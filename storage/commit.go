@@ -108,6 +108,7 @@ func (w *Writer) book(batch []*entry, seg *segment, at int64) {
 		ent.rec.seg, ent.rec.offset = seg, at
 		at += ent.rec.bytes
 		w.ledger.add(ent.rec, ent.dig)
+		w.turns.drop(ent.rec.key)
 	}
 	w.wakeSealer()
 }

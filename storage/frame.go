@@ -12,14 +12,17 @@ import (
 //
 //	length  uint32 little endian   bytes of the payload
 //	crc     uint32 little endian   CRC-32C of length, kind and payload
-//	kind    byte                   frameRow
+//	kind    byte                   frameRow, or frameTurn in the files of turnLog
 //	payload length bytes
 const (
 	segmentMagic = "tranche journal1"
 	frameHead    = 9
 	frameRow     = byte(1)
+	frameTurn    = byte(2)
 	maxPayload   = 1 << 30
 )
+
+func isKind(b byte) bool { return b == frameRow || b == frameTurn }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
@@ -121,7 +124,7 @@ func spoiltFrame(r io.ReaderAt, offset, size int64) int64 {
 	}
 	rest := size - offset
 	n := int64(binary.LittleEndian.Uint32(head)) + frameHead
-	if n > frameHead && (n == rest || n < rest && head[8] == frameRow) {
+	if n > frameHead && (n == rest || n < rest && isKind(head[8])) {
 		return n
 	}
 	if rest > maxPayload+frameHead {
@@ -178,7 +181,7 @@ func scanRun(r io.ReaderAt, offset, size int64, each func(int64, []byte) error) 
 	return offset, nil
 }
 
-// findFrame returns the offset of the first valid row frame at or after from, or size. It runs only over damage, so a plain
+// findFrame returns the offset of the first valid frame at or after from, or size. It runs only over damage, so a plain
 // search is good enough: a candidate must name a known kind and fit, and then its checksum decides.
 func findFrame(r io.ReaderAt, from, size int64) int64 {
 	const window = 1 << 20
@@ -186,7 +189,7 @@ func findFrame(r io.ReaderAt, from, size int64) int64 {
 	for base := from; base < size; base += window {
 		n, _ := r.ReadAt(buf[:min(int64(len(buf)), size-base)], base)
 		for i := 0; i+frameHead <= n && i < window; i++ {
-			if buf[i+8] != frameRow {
+			if !isKind(buf[i+8]) {
 				continue
 			}
 			length := int64(binary.LittleEndian.Uint32(buf[i:])) + frameHead

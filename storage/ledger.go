@@ -108,6 +108,11 @@ func (l *ledger) done(k key) bool {
 	if _, ok := l.retry[k]; ok {
 		return false
 	}
+	return l.known(k)
+}
+
+// known reports whether there is a row of the key, also one that may be written once more.
+func (l *ledger) known(k key) bool {
 	_, good := l.good[k]
 	_, failed := l.failed[k]
 	return good || failed

@@ -20,6 +20,7 @@ type Recovery struct {
 	Failures  int64    // rows in failure files
 	Journal   int64    // rows that were in the journal only
 	Damage    []Damage // in the journal; the rows lost to it are done again
+	Open      OpenEpisodes
 	Removed   []string // temporary and unlisted files that a crash left, relative to the run directory
 }
 
@@ -32,9 +33,14 @@ type Damage struct {
 	// records follow, or a record has all its bytes and another checksum, so that the disk or a person changed the file; it is kept
 	// under the name File + ".damaged".
 	Torn bool
+	// Turns: what is lost are turns of episodes that have no row, and no row.
+	Turns bool
 }
 
 func (d Damage) String() string {
+	if d.Turns {
+		return fmt.Sprintf("%s: %d damaged bytes at byte %d; the turns in them are played again", d.File, d.Bytes, d.Offset)
+	}
 	if d.Torn {
 		return fmt.Sprintf("%s: cut off a half-written record of %d bytes at byte %d", d.File, d.Bytes, d.Offset)
 	}
@@ -117,6 +123,7 @@ func (w *Writer) recover() error {
 		return err
 	}
 	w.enter(found)
+	w.openTurns()
 	return w.writeRunFile()
 }
 

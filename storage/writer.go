@@ -26,6 +26,7 @@ type Writer struct {
 	lock     io.Closer
 	recovery Recovery
 	journal  *journal // the committer's, but for carry and drop, which the sealer calls
+	turns    *turnLog // of episodes that have no row yet
 
 	queue     chan *entry        // Write to committer
 	rotations chan chan snapshot // sealer to committer
@@ -83,6 +84,7 @@ func openOn(fsys fileSystem, cfg Config) (*Writer, error) {
 	w.ledger.mark = cfg.MarkEqual
 	if err := w.recover(); err != nil {
 		w.closeSegments()
+		w.turns.close()
 		return nil, errors.Join(err, lock.Close())
 	}
 	go w.commitLoop()
@@ -94,6 +96,7 @@ func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
 	return &Writer{
 		cfg: cfg, fs: fsys, lock: lock,
 		journal: &journal{fs: fsys, dir: filepath.Join(cfg.Dir, journalDir)},
+		turns:   &turnLog{off: true}, // until recover opens it
 		queue:   make(chan *entry), rotations: make(chan chan snapshot), wake: make(chan struct{}, 1),
 		flushes:  make(chan chan error),
 		stopSeal: make(chan struct{}), stopLog: make(chan struct{}),
@@ -341,6 +344,7 @@ func (w *Writer) shutDown() error {
 	err := w.broken
 	w.mu.Unlock()
 	w.closeSegments()
+	w.turns.close()
 	if cerr := w.lock.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("release the lock of %s: %w", w.cfg.Dir, cerr)
 	}

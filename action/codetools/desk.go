@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tranche/action"
@@ -39,8 +40,11 @@ type room struct {
 	touched  bool              // a call may have changed what is in the sandbox
 	unbegun  error             // why the session of this call did not begin
 	spent    error             // what could not be held, and so was ended with the sandbox: no call can go on in it
+	clean    string            // digest of the file tree before the first call, where each call is a program of its own; "" = not known
 
-	over bool // the episode has ended, and whoever has the turn last clears it; guarded by the desk's mu
+	keeps  atomic.Bool // a call left something that the next one finds
+	unsure atomic.Bool // a call goes on that may
+	over   bool        // the episode has ended, and whoever has the turn last clears it; guarded by the desk's mu
 }
 
 // New makes a Desk. open makes the back end; it is called once, at the first need, and Close closes what it made.

@@ -81,8 +81,10 @@ func (t *interpreter) Run(ctx context.Context, args json.RawMessage, env action.
 		return action.Result{}, room.unbegun
 	}
 	room.touched = true
+	t.before(ctx, room)
 	r, err := t.do(ctx, room, in.Code+in.Command)
 	others, herr := room.hold()
+	t.after(ctx, room, r.LeftBehind+others)
 	var refused *session.InputError
 	if errors.As(err, &refused) {
 		return action.Result{}, action.Reject("%s", refused.Why)
@@ -228,6 +230,7 @@ func (t *writeFile) Run(ctx context.Context, args json.RawMessage, env action.En
 	}
 	room := t.desk.room(env.Episode)
 	room.touched = true
+	room.keeps.Store(true)
 	if err := room.box.Put(ctx, sandbox.File{Path: t.desk.below(in.Path), Data: []byte(in.Content)}); err != nil {
 		return action.Result{}, fileFault(in.Path, err)
 	}

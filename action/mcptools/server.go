@@ -39,6 +39,7 @@ type Config struct {
 	Tools        []string          // those that are taken, by the server's own names. Default all
 	PerEpisode   bool              // a connection (and a process) for each episode that calls a tool, in the place of one for all
 	Idempotent   bool              // all its tools are safe to call twice. Default: those that the server says so of
+	Stateless    bool              // its tools keep nothing of an episode between calls
 	Timeout      time.Duration     // of one call; 0 = that of all tools
 	StartTimeout time.Duration     // from start to the list of tools. Default 1m
 }

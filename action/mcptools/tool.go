@@ -30,6 +30,7 @@ var (
 	_ action.Tool       = (*tool)(nil)
 	_ action.Repeatable = (*tool)(nil)
 	_ action.Timed      = (*tool)(nil)
+	_ action.Keeper     = (*tool)(nil)
 	_ action.Ender      = episodeTool{}
 )
 
@@ -102,6 +103,7 @@ func (s *Server) tool(t *mcp.Tool, name string) (action.Tool, error) {
 func (t *tool) Name() string                { return t.name }
 func (t *tool) Definition() json.RawMessage { return t.def }
 func (t *tool) Repeatable() bool            { return t.safe }
+func (t *tool) Keeps(string) bool           { return !t.server.cfg.Stateless }
 func (t *tool) Timeout() time.Duration      { return t.server.cfg.Timeout }
 
 // End closes the episode's connection, whichever of the server's tools is told first.

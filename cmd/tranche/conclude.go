@@ -117,7 +117,7 @@ func (s *session) report(ended string) *report {
 	if s.fleet != nil {
 		r.Notes = append(r.Notes, s.fleet.notes()...)
 	}
-	r.Notes = slices.Concat(r.Notes, s.toolNotes(), s.scorerNotes(), s.damageNotes())
+	r.Notes = slices.Concat(r.Notes, s.toolNotes(), s.scorerNotes(), s.damageNotes(), s.goneOn.notes(s.writer))
 	if r.Account = s.account; r.Account == nil { // nothing was played this time
 		var sums account
 		if ok, err := storage.ReadAccount(s.dir, &sums); ok && err == nil {
@@ -156,7 +156,7 @@ func (s *session) toolNotes() []string {
 
 func (s *session) sessionReport() *sessionReport {
 	t := s.totals
-	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Cut: t.Cut,
+	v := &sessionReport{Done: t.Done, Failed: t.Failed, Cancelled: t.Cancelled, Skipped: t.Skipped, Cut: t.Cut, Resumed: s.goneOn.on.Load(),
 		Sum: t.Done + t.Failed + t.Cancelled + t.Skipped + t.Cut, Tail: s.tailSums().report(), Cutting: s.cutting.report()}
 	if !s.began.IsZero() {
 		v.WallSeconds = time.Since(s.began).Seconds()

@@ -57,6 +57,7 @@ type sessionReport struct {
 	Skipped   int64 `json:"skipped"`   // finished before
 	Cut       int64 `json:"cut"`       // by a quorum, and dropped: stored as such
 	Sum       int64 `json:"sum"`
+	Resumed   int64 `json:"resumed,omitempty"` // of done, failed and cancelled: gone on with from the turns that an earlier process had played
 
 	WallSeconds     float64          `json:"wall_s"`
 	GoodTokensOut   int64            `json:"good_tokens_out"`

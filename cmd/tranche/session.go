@@ -51,6 +51,7 @@ type session struct {
 	tally   tally
 	hedges  hedges
 	cutting cutting
+	goneOn  goneOn
 	open    atomic.Int64
 	account *account // of all sessions, once this one has played
 	totals  scheduler.Totals
@@ -433,6 +434,9 @@ func (s *session) tellRecovery() {
 	if rec.Resumed {
 		s.a.notice("resuming %s: %d rows and %d failed rows in files, %d rows in the journal", s.dir, rec.Published, rec.Failures, rec.Journal)
 	}
+	if said := openText(rec.Open); said != "" {
+		s.a.notice("%s", said)
+	}
 }
 
 // closeStorage seals what is complete and lets go of the directory.
@@ -510,7 +514,7 @@ func (s *session) openEpisode(knobs *sampler.Knobs, d episode.Draw, sample int) 
 	params, err := knobs.Params(d, sample)
 	budget, berr := sampler.Budget(d.Task, s.budget())
 	e := episode.New(s.file.RunID, d, sample, params, budget, time.Now())
-	e.Due = knobs.Due(d.Task)
+	e.Due, e.Begun = knobs.Due(d.Task), s.writer.Begun(e.ID)
 	if name, prompt := knobs.Vary(d); name != "" {
 		e.Variant, e.Messages, e.NumPrompt = name, prompt, len(prompt)
 	}
@@ -548,7 +552,7 @@ func (s *session) build(ctx context.Context) (*pipeline, error) {
 	p.run = scheduler.RunConfig{
 		Source: order, Done: s.writer.Done, Good: s.writer.Good, Quorum: s.quorum(), Sink: &countingSink{Sink: s.writer, tally: &s.tally, stats: &s.draws.stats}, MaxOpen: s.openEpisodes(),
 		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(knobs, d, sample) },
-		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, EpisodeTimeout: s.set.EpisodeTimeout},
+		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, Turns: s.writer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
 		MaxFailedShare: s.set.StopOnFailedShare, MaxUnscoredShare: s.set.StopOnUnscoredShare, Unscored: s.groupsUnscored, MinSettled: 100,
@@ -610,6 +614,7 @@ func (s *session) schedulerConfig() scheduler.Config {
 			Down:      s.tellDown,
 			Up:        s.tellUp,
 			Began:     s.tellBegan,
+			Resumed:   s.goneOn.tell,
 		},
 	}
 }

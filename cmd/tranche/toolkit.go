@@ -259,18 +259,21 @@ func (s *session) closeTools() {
 // identifyTools puts into a run's identity what of the tools decides its results: not where the programs lie. Without tools of the user's own
 // it is what it was before there were any.
 func identifyTools(s *Settings, id map[string]string) {
-	commands, servers := slices.Clone(s.CommandTool), slices.Clone(s.MCPServer)
+	commands, services, servers := slices.Clone(s.CommandTool), slices.Clone(s.HTTPTool), slices.Clone(s.MCPServer)
 	for i := range commands {
-		commands[i].Dir = ""
+		commands[i].Dir, commands[i].Stateless = "", false // where an episode goes on from changes no result
+	}
+	for i := range services {
+		services[i].Stateless = false
 	}
 	for i := range servers {
-		servers[i].Dir, servers[i].ToolsFound = "", nil
+		servers[i].Dir, servers[i].ToolsFound, servers[i].Stateless = "", nil, false
 	}
 	for key, v := range map[string]struct {
 		none  bool
 		value any
 	}{
-		"command-tool": {len(commands) == 0, commands}, "http-tool": {len(s.HTTPTool) == 0, s.HTTPTool},
+		"command-tool": {len(commands) == 0, commands}, "http-tool": {len(services) == 0, services},
 		"mcp-server": {len(servers) == 0, servers}, "calls": {s.Calls.native(), s.Calls},
 		"sandbox": {s.Sandbox.decides().none(), s.Sandbox.decides()},
 	} {

@@ -38,6 +38,7 @@ type CommandTool struct {
 	Dir         string   `json:"dir,omitempty"` // where it runs; default the folder of the settings file
 	Timeout     Span     `json:"timeout,omitempty"`
 	Idempotent  bool     `json:"idempotent,omitempty"`
+	Stateless   bool     `json:"stateless,omitempty"`
 	Env         []string `json:"env,omitzero"`
 	Output      string   `json:"output,omitempty"` // text or json
 }
@@ -45,7 +46,7 @@ type CommandTool struct {
 func (c CommandTool) config() action.CommandConfig {
 	return action.CommandConfig{
 		Name: c.Name, Description: c.Description, Parameters: c.Parameters.text(), Run: c.Run, Dir: c.Dir, Timeout: time.Duration(c.Timeout),
-		Idempotent: c.Idempotent, Env: c.Env, Output: c.Output,
+		Idempotent: c.Idempotent, Stateless: c.Stateless, Env: c.Env, Output: c.Output,
 	}
 }
 
@@ -59,13 +60,14 @@ type HTTPTool struct {
 	Headers     Headers `json:"headers,omitempty"`
 	Timeout     Span    `json:"timeout,omitempty"`
 	Idempotent  bool    `json:"idempotent,omitempty"`
+	Stateless   bool    `json:"stateless,omitempty"`
 	MaxBytes    Bytes   `json:"max-bytes,omitempty"`
 }
 
 func (h HTTPTool) config() action.HTTPConfig {
 	return action.HTTPConfig{
 		Name: h.Name, Description: h.Description, Parameters: h.Parameters.text(), URL: h.URL, Method: h.Method, Headers: h.Headers,
-		Timeout: time.Duration(h.Timeout), Idempotent: h.Idempotent, MaxBytes: int64(h.MaxBytes),
+		Timeout: time.Duration(h.Timeout), Idempotent: h.Idempotent, Stateless: h.Stateless, MaxBytes: int64(h.MaxBytes),
 	}
 }
 
@@ -80,6 +82,7 @@ type MCPServer struct {
 	Tools        []string `json:"tools,omitzero"`
 	Per          string   `json:"per,omitempty"` // run or episode
 	Idempotent   bool     `json:"idempotent,omitempty"`
+	Stateless    bool     `json:"stateless,omitempty"`
 	Timeout      Span     `json:"timeout,omitempty"`
 	StartTimeout Span     `json:"start-timeout,omitempty"`
 	ToolsFound   []string `json:"tools-found,omitzero"` // name and digest of each; the run puts in what it found, and resume refuses others
@@ -93,7 +96,7 @@ const (
 
 func (m MCPServer) config() (mcptools.Config, error) {
 	cfg := mcptools.Config{
-		Name: m.Name, Run: m.Run, Dir: m.Dir, URL: m.URL, Env: m.Env, Headers: m.Headers, Tools: m.Tools, PerEpisode: m.Per == perEpisode, Idempotent: m.Idempotent,
+		Name: m.Name, Run: m.Run, Dir: m.Dir, URL: m.URL, Env: m.Env, Headers: m.Headers, Tools: m.Tools, PerEpisode: m.Per == perEpisode, Idempotent: m.Idempotent, Stateless: m.Stateless,
 		Timeout: time.Duration(m.Timeout), StartTimeout: time.Duration(m.StartTimeout),
 	}
 	err := cfg.Validate()
