@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 )
 
@@ -62,11 +63,30 @@ func (j *journal) append(frames []byte) (*segment, int64, error) {
 	if err == nil {
 		err = s.file.Sync()
 	}
+	if err == nil {
+		err = s.inPlace(j.fs)
+	}
 	if err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("append to %s: %w", s.path, err), j.rollBack())
 	}
 	s.bytes += int64(len(frames))
 	return s, at, nil
+}
+
+// inPlace says whether the name of a segment still leads to it: what is written to a file that was removed is durable and lost.
+func (s *segment) inPlace(fsys fileSystem) error {
+	mine, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := fsys.Stat(s.path)
+	if err != nil {
+		return fmt.Errorf("it was removed while it was written: %w", err)
+	}
+	if !os.SameFile(mine, there) {
+		return errors.New("another file was put in its place while it was written")
+	}
+	return nil
 }
 
 func (j *journal) rollBack() error {
