@@ -141,13 +141,10 @@ func (r compactReport) text() string {
 	if r.Into == 0 {
 		p.line("%s: no small files lie side by side", r.Dir)
 	} else {
-		p.line("%s: %d small files with %d rows were made into %d, %s into %s", r.Dir, r.Files, r.Rows, r.Into, kibibytes(r.Before), kibibytes(r.After))
+		p.line("%s: %d small files with %d rows were made into %d, %s into %s", r.Dir, r.Files, r.Rows, r.Into, sizeText(r.Before), sizeText(r.After))
 	}
 	for _, why := range r.Left {
 		p.line("  left: %s", why)
 	}
 	return p.b.String()
 }
-
-// kibibytes writes a size for people, rounded up.
-func kibibytes(n int64) string { return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10) }

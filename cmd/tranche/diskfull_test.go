@@ -39,14 +39,14 @@ func TestFullDiskStopsCleanlyAndIsGoneOnWith(t *testing.T) {
 	})
 }
 
-// diskFullRun is a run of 400 episodes, about a megabyte.
+// diskFullRun is a run of 120 episodes, about a megabyte.
 func diskFullRun(t *testing.T) []string {
 	t.Helper()
 	tasks, err := filepath.Abs("../../examples/arithmetic/tasks.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"run", tasks, "-n", "10", "--engine-speed", "0", "--progress", "none", "--small-parts", "2", "-q"}
+	return []string{"run", tasks, "-n", "3", "--engine-speed", "0", "--progress", "none", "--small-parts", "2", "-q"}
 }
 
 func fullThenFree(t *testing.T, dir, limit, says string, free func(*testing.T), want map[string]string) {

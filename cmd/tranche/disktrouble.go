@@ -32,13 +32,13 @@ func troubleOf(err error, dir string, waiting int64) string {
 	case errors.Is(err, syscall.ENOSPC):
 		free := ""
 		if n, ok := freeBytes(dir); ok {
-			free = fmt.Sprintf(" (%s free)", mebibytes(n))
+			free = fmt.Sprintf(" (%s free)", sizeText(n))
 		}
-		return fmt.Sprintf("The file system of %s is full%s. Free some space: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, free, mebibytes(waiting+spareBytes))
+		return fmt.Sprintf("The file system of %s is full%s. Free some space: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, free, sizeText(waiting+spareBytes))
 	case errors.Is(err, syscall.EDQUOT):
-		return fmt.Sprintf("The quota on the file system of %s is used up. Free some space or have it raised: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, mebibytes(waiting+spareBytes))
+		return fmt.Sprintf("The quota on the file system of %s is used up. Free some space or have it raised: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, sizeText(waiting+spareBytes))
 	case errors.Is(err, syscall.EFBIG):
-		return fmt.Sprintf("A file in %s may not grow any further: `ulimit -f` shows the limit of this shell, and %s is the size of a part (--part-bytes).", dir, mebibytes(waiting))
+		return fmt.Sprintf("A file in %s may not grow any further: `ulimit -f` shows the limit of this shell. A file of the journal takes what one or two parts do (--part-bytes).", dir)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Sprintf("The file system of %s is read-only. A kernel makes it so when its device reports errors: look there first (dmesg), and mount it for writing.", dir)
 	case errors.Is(err, syscall.EIO):
@@ -52,5 +52,10 @@ func troubleOf(err error, dir string, waiting int64) string {
 // spareBytes is for the small files of a run: manifest, summary, account, and the footer of a part.
 const spareBytes = 4 << 20
 
-// mebibytes writes a size for people, rounded up.
-func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
+// sizeText writes a size for people, rounded up.
+func sizeText(n int64) string {
+	if n < 10<<20 {
+		return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10)
+	}
+	return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)
+}
