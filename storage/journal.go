@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -151,7 +152,9 @@ func (j *journal) carry(number int, records []record) (*segment, []record, error
 		err = j.fs.SyncDir(j.dir)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("carry journal rows over to %s: %w", s.path, err), f.Close())
+		err = errors.Join(fmt.Errorf("carry journal rows over to %s: %w", s.path, err), f.Close())
+		_ = j.fs.Remove(temp) // room on a full disk; what stays is swept by the next Open
+		return nil, nil, err
 	}
 	return s, moved, nil
 }
@@ -169,7 +172,7 @@ func (s *segment) copyFrom(records []record) ([]record, error) {
 			return nil, err
 		}
 		if n, err := s.file.Write(frame); err != nil || n < len(frame) {
-			return nil, errors.Join(err, fmt.Errorf("%d of %d bytes written", n, len(frame)))
+			return nil, cmp.Or(err, fmt.Errorf("%d of %d bytes written", n, len(frame)))
 		}
 		r.seg, r.offset = s, s.bytes
 		s.bytes += r.bytes
