@@ -40,6 +40,10 @@ type Config struct {
 	// MaxPartAge is where MinPartAge stops doubling. Default 5 min.
 	MaxPartAge time.Duration
 
+	// SmallParts is how many neighbouring parts, or failure files, below half of PartBytes may pile up before they are made into one; Close makes
+	// one of two and more. A row is written three times at most, on average. 2 or more; 0 = parts stay as they were published.
+	SmallParts int
+
 	// GroupVerdicts completes the verdicts of a group just before it is published: with Row.SetVerdict, and it may change nothing else.
 	// It is called by the goroutine that publishes, with the rows of a group that ended well, in sample order; whole says that no sample
 	// is missing but failed and cut ones. After a crash it is called for the same rows again and must come to the same. Until then
@@ -65,6 +69,9 @@ func (c Config) Validate() error {
 	}
 	if c.MinPartAge < 0 || c.MaxPartAge < 0 {
 		bad("MinPartAge is %v, MaxPartAge %v: expected no negative time", c.MinPartAge, c.MaxPartAge)
+	}
+	if c.SmallParts < 0 || c.SmallParts == 1 {
+		bad("SmallParts is %d: expected 0 (never) or 2 and more", c.SmallParts)
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,6 @@
 // (docs/format.md is the contract) and the Parquet files of others, which ReadObjects reads row by row.
 //
 // Open writer.go first: Open, Write and Close are the whole life of a run directory. Then: schema.go (the row), journal.go
-// (what makes a row durable), ledger.go (what is where, no I/O), seal.go (journal to parts), recover.go (what Open finds
+// (what makes a row durable), ledger.go (what is where, no I/O), seal.go (journal to parts), compact.go (small parts to larger ones), recover.go (what Open finds
 // after a crash), run.go (reading while another process writes).
 package storage

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,15 +15,19 @@ import (
 	"tranche/episode"
 )
 
-// faultyDisk is a disk that fails at its k-th changing operation: a write is cut short with ENOSPC, anything else fails whole.
+// faultyDisk is a disk that fails at its k-th changing operation: a write is cut short, anything else fails whole.
 // With dead set every later operation fails too, as when the process died there. It also knows what was never synced, and
-// loseUnsynced takes that away, as a loss of power does.
+// loseUnsynced takes that away, as a loss of power does; and how many files are open.
 type faultyDisk struct {
 	fileSystem
-	failAt int  // 1-based; 0 = never
-	dead   bool // stay failed
+	failAt int   // 1-based; 0 = never
+	dead   bool  // stay failed
+	err    error // what failing is
 
 	mu      sync.Mutex
+	fails   func(op, path string) bool // besides failAt; nil = none
+	log     []string                   // operations since fails was set
+	handles int                        // files that are open
 	ops     int
 	hit     bool
 	synced  map[string]int64 // durable length of files that were written
@@ -37,35 +42,61 @@ type rename struct {
 }
 
 func newFaultyDisk(failAt int, dead bool) *faultyDisk {
-	return &faultyDisk{fileSystem: disk{}, failAt: failAt, dead: dead, synced: map[string]int64{}, created: map[string]bool{}}
+	return &faultyDisk{fileSystem: disk{}, failAt: failAt, dead: dead, err: errInjected, synced: map[string]int64{}, created: map[string]bool{}}
 }
 
 var errInjected = fmt.Errorf("injected: %w", syscall.ENOSPC)
 
 // step counts an operation and says whether it fails.
-func (d *faultyDisk) step() error {
+func (d *faultyDisk) step(op, path string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ops++
 	if d.hit && d.dead {
-		return errInjected
+		return d.err
 	}
-	if d.ops == d.failAt {
+	if d.fails != nil {
+		d.log = append(d.log, op+" "+filepath.Base(path))
+	}
+	if d.ops == d.failAt || d.fails != nil && d.fails(op, path) {
 		d.hit = true
-		return errInjected
+		return d.err
 	}
 	return nil
 }
 
+// failWhen makes operations fail from now on; nil = none does.
+func (d *faultyDisk) failWhen(fails func(op, path string) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fails, d.log = fails, nil
+}
+
+// opened keeps count of a file handle.
+func (d *faultyDisk) opened(f file, path string) file {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.handles++
+	return &faultyFile{file: f, disk: d, path: path}
+}
+
+func (d *faultyDisk) Open(path string) (file, error) {
+	f, err := d.fileSystem.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return d.opened(f, path), nil
+}
+
 func (d *faultyDisk) MakeDir(path string) error {
-	if err := d.step(); err != nil {
+	if err := d.step("makedir", path); err != nil {
 		return err
 	}
 	return d.fileSystem.MakeDir(path)
 }
 
 func (d *faultyDisk) Create(path string) (file, error) {
-	if err := d.step(); err != nil {
+	if err := d.step("create", path); err != nil {
 		return nil, err
 	}
 	f, err := d.fileSystem.Create(path)
@@ -75,11 +106,11 @@ func (d *faultyDisk) Create(path string) (file, error) {
 	d.mu.Lock()
 	d.synced[path], d.created[path] = 0, true
 	d.mu.Unlock()
-	return &faultyFile{file: f, disk: d, path: path}, nil
+	return d.opened(f, path), nil
 }
 
 func (d *faultyDisk) Rename(from, to string) error {
-	if err := d.step(); err != nil {
+	if err := d.step("rename", to); err != nil {
 		return err
 	}
 	old, oldErr := readFile(disk{}, to)
@@ -96,7 +127,7 @@ func (d *faultyDisk) Rename(from, to string) error {
 }
 
 func (d *faultyDisk) Remove(path string) error {
-	if err := d.step(); err != nil {
+	if err := d.step("remove", path); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -107,14 +138,14 @@ func (d *faultyDisk) Remove(path string) error {
 }
 
 func (d *faultyDisk) Truncate(path string, size int64) error {
-	if err := d.step(); err != nil {
+	if err := d.step("truncate", path); err != nil {
 		return err
 	}
 	return d.fileSystem.Truncate(path, size)
 }
 
 func (d *faultyDisk) SyncDir(path string) error {
-	if err := d.step(); err != nil {
+	if err := d.step("syncdir", path); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -165,12 +196,23 @@ func (d *faultyDisk) loseUnsynced(t *testing.T) {
 
 type faultyFile struct {
 	file
-	disk *faultyDisk
-	path string
+	disk   *faultyDisk
+	path   string
+	closed bool // the disk's mu guards it
+}
+
+func (f *faultyFile) Close() error {
+	f.disk.mu.Lock()
+	if !f.closed {
+		f.disk.handles--
+	}
+	f.closed = true
+	f.disk.mu.Unlock()
+	return f.file.Close()
 }
 
 func (f *faultyFile) Write(b []byte) (int, error) {
-	if err := f.disk.step(); err != nil {
+	if err := f.disk.step("write", f.path); err != nil {
 		n, _ := f.file.Write(b[:len(b)/2])
 		return n, err
 	}
@@ -178,7 +220,7 @@ func (f *faultyFile) Write(b []byte) (int, error) {
 }
 
 func (f *faultyFile) Sync() error {
-	if err := f.disk.step(); err != nil {
+	if err := f.disk.step("sync", f.path); err != nil {
 		return err
 	}
 	info, err := f.file.Stat()
@@ -193,7 +235,7 @@ func (f *faultyFile) Sync() error {
 }
 
 func (f *faultyFile) Truncate(n int64) error {
-	if err := f.disk.step(); err != nil {
+	if err := f.disk.step("truncate", f.path); err != nil {
 		return err
 	}
 	return f.file.Truncate(n)
@@ -301,6 +343,7 @@ func checkAfterFault(t *testing.T, dir string, acked map[string]bool) {
 		}
 	}
 	rowsOf(t, dir)
+	checkFolders(t, dir)
 	for _, folder := range []string{"", partsDir, failuresDir, journalDir} {
 		entries, _ := disk{}.ReadDir(filepath.Join(dir, folder))
 		for _, e := range entries {
@@ -325,9 +368,62 @@ func fastDir(t *testing.T) string {
 func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 	clean := newFaultyDisk(0, false)
 	acked, done := faultScript(clean, fastDir(t))
-	if !done || len(acked) != 9 {
-		t.Fatalf("the script does not end without faults: %d acknowledged", len(acked))
+	if !done || len(acked) != 9 || clean.handles != 0 {
+		t.Fatalf("the script does not end without faults: %d acknowledged, %d files open", len(acked), clean.handles)
 	}
+	failEverywhere(t, clean.ops, func(t *testing.T, d *faultyDisk, lose func()) (noticed bool) {
+		dir := fastDir(t)
+		acked, done := faultScript(d, dir)
+		lose()
+		checkAfterFault(t, dir, acked)
+		return !done
+	})
+}
+
+// The same while small parts and failure files are made into one of each: every row is there once, as it was, whatever fails.
+func TestNothingIsLostWhateverFailsInAMerge(t *testing.T) {
+	template := fastDir(t)
+	m := manyParts(t, testConfig(template), 2, 3)
+	want := rowsOf(t, template)
+	script := func(d *faultyDisk, dir string) (done Compacted, finished bool) {
+		if err := os.CopyFS(dir, os.DirFS(template)); err != nil {
+			t.Fatal(err)
+		}
+		cfg := testConfig(dir)
+		cfg.SmallParts = 2
+		w, err := openOn(d, cfg)
+		if err != nil {
+			return done, false
+		}
+		err = w.Close()
+		return w.Compacted(), err == nil
+	}
+	clean := newFaultyDisk(0, false)
+	if done, ok := script(clean, fastDir(t)); !ok || done.Into != 2 || done.Files != 4 || len(done.Left) > 0 || clean.handles != 0 {
+		t.Fatalf("without faults: %+v, %v, %d files open", done, ok, clean.handles)
+	}
+	failEverywhere(t, clean.ops, func(t *testing.T, d *faultyDisk, lose func()) (noticed bool) {
+		dir := fastDir(t)
+		done, finished := script(d, dir)
+		lose()
+		w := mustOpen(t, testConfig(dir))
+		for i := range 2 * 3 * 4 {
+			if !w.Done(m.episode(i/4, i%4).ID) {
+				t.Errorf("row %d is lost", i)
+			}
+		}
+		mustClose(t, w)
+		if got := rowsOf(t, dir); !reflect.DeepEqual(got, want) {
+			t.Error("rows differ")
+		}
+		checkFolders(t, dir)
+		return !finished || len(done.Left) > 0
+	})
+}
+
+// failEverywhere plays a script on a disk that fails at each of its operations, in each way, and demands that the faults are noticed and every file is
+// closed. lose takes away what was not durable, where that is the way.
+func failEverywhere(t *testing.T, ops int, one func(t *testing.T, d *faultyDisk, lose func()) (noticed bool)) {
 	stride := 1
 	switch {
 	case raceEnabled: // what runs at once is the same at every operation
@@ -344,29 +440,31 @@ func TestNothingAcknowledgedIsLostWhateverFails(t *testing.T) {
 		{"power is lost there", true, true},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
-			unfinished := 0
-			for k := 1; k <= clean.ops; k++ {
+			noticed := 0
+			for k := 1; k <= ops; k++ {
 				if k%stride != 0 {
 					continue
 				}
-				dir := fastDir(t)
 				d := newFaultyDisk(k, mode.dead)
-				acked, done := faultScript(d, dir)
-				if !done {
-					unfinished++
+				lose := func() {
+					if mode.lose {
+						d.loseUnsynced(t)
+					}
 				}
-				if mode.lose {
-					d.loseUnsynced(t)
+				if one(t, d, lose) {
+					noticed++
 				}
-				checkAfterFault(t, dir, acked)
+				if d.handles != 0 {
+					t.Errorf("%d files are still open", d.handles)
+				}
 				if t.Failed() {
-					t.Fatalf("fault at operation %d of %d", k, clean.ops)
+					t.Fatalf("fault at operation %d of %d", k, ops)
 				}
 			}
-			if unfinished < clean.ops*9/10 && stride == 1 {
-				t.Errorf("only %d of %d faults were noticed", unfinished, clean.ops)
+			if noticed < ops*9/10 && stride == 1 {
+				t.Errorf("only %d of %d faults were noticed", noticed, ops)
 			}
-			t.Logf("%d operations, %d faults stopped the run", clean.ops, unfinished)
+			t.Logf("%d operations, %d faults were noticed", ops, noticed)
 		})
 	}
 }
@@ -401,5 +499,180 @@ func TestDiskFullStopsWritingAndKeepsWhatWasDurable(t *testing.T) {
 	}
 	if w.Done(m.episode(3, 0).ID) {
 		t.Error("a refused episode is done")
+	}
+}
+
+// A disk that is full, over quota, read-only or broken, at each place where something is made durable: the run stops, says so by the class of its fault, keeps what was
+// acknowledged, and takes nothing more, also when the disk works again. Above all a failed fsync is not tried again as if it had not failed: the kernel
+// may have dropped what it could not write, and the next fsync would succeed.
+func TestDiskFaultsAreFinal(t *testing.T) {
+	in := func(folder string) func(string) bool {
+		return func(path string) bool { return filepath.Base(filepath.Dir(path)) == folder }
+	}
+	base := func(name string) func(string) bool {
+		return func(path string) bool { return filepath.Base(path) == name }
+	}
+	for _, place := range []struct {
+		name, op string
+		at       func(path string) bool
+		flush    bool // it fails in publishing, else in Write
+	}{
+		{"write to the journal", "write", in(journalDir), false},
+		{"sync the journal", "sync", in(journalDir), false},
+		{"begin a part", "create", in(partsDir), true},
+		{"write a part", "write", in(partsDir), true},
+		{"sync a part", "sync", in(partsDir), true},
+		{"name a part", "rename", in(partsDir), true},
+		{"sync the folder of parts", "syncdir", base(partsDir), true},
+		{"write the manifest", "write", base(tempPrefix + manifestName), true},
+		{"sync the manifest", "sync", base(tempPrefix + manifestName), true},
+		{"replace the manifest", "rename", base(manifestName), true},
+	} {
+		for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
+			t.Run(place.name+": "+errno.Error(), func(t *testing.T) {
+				dir := fastDir(t)
+				d := newFaultyDisk(0, false)
+				d.err = fmt.Errorf("injected: %w", errno)
+				w, err := openOn(d, testConfig(dir))
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := made{run: "r"}
+				mustWrite(t, w, m.episode(1, 0), m.episode(2, 0))
+				d.failWhen(func(op, path string) bool { return op == place.op && place.at(path) })
+				act := func() error { return w.Write(context.Background(), m.episode(3, 0)) }
+				if place.flush {
+					act = w.Flush
+				}
+				err = act()
+				log := strings.Join(d.log, ", ")
+				d.failWhen(func(string, string) bool { return false }) // the disk works again
+				for _, err := range []error{err, act(), w.Write(context.Background(), m.episode(4, 0)), w.Close()} {
+					var f *episode.Fault
+					if !errors.As(err, &f) || f.Class != episode.ClassDisk || f.Stage != episode.StageStorage || !errors.Is(err, errno) {
+						t.Errorf("%v", err)
+					}
+				}
+				for _, op := range d.log {
+					if !strings.HasPrefix(op, "remove ") {
+						t.Errorf("after the fault: %s", op)
+					}
+				}
+				if place.op == "sync" && strings.Contains(log[strings.LastIndex(log, "sync "):], "rename") {
+					t.Errorf("what could not be synced got its name: %s", log)
+				}
+				if d.handles != 0 {
+					t.Errorf("%d files are still open", d.handles)
+				}
+				w = mustOpen(t, testConfig(dir))
+				for task, done := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
+					if w.Done(m.episode(task, 0).ID) != done {
+						t.Errorf("task %d: done=%v", task, !done)
+					}
+				}
+				mustWrite(t, w, m.episode(3, 0), m.episode(4, 0))
+				mustClose(t, w)
+				if len(rowsOf(t, dir)) != 4 {
+					t.Error("rows are missing")
+				}
+				checkFolders(t, dir)
+			})
+		}
+	}
+}
+
+// Without room for a merge a run goes on with small parts and says so; nothing is left over. A manifest that cannot be replaced stops it.
+func TestMergesThatFail(t *testing.T) {
+	for _, c := range []struct {
+		name, op string
+		at       string // in the name of the file
+		stops    bool
+	}{
+		{"no room", "write", tempPrefix + "part-00004", false},
+		{"its fsync fails", "sync", tempPrefix + "part-00004", false},
+		{"it gets no name", "rename", "part-00004", false},
+		{"the manifest", "rename", manifestName, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := fastDir(t)
+			manyParts(t, testConfig(dir), 4, 1)
+			before := rowsOf(t, dir)
+			d := newFaultyDisk(0, false)
+			cfg := testConfig(dir)
+			cfg.SmallParts = 2
+			w, err := openOn(d, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.failWhen(func(op, path string) bool { return op == c.op && strings.HasPrefix(filepath.Base(path), c.at) })
+			err = w.Close()
+			done := w.Compacted()
+			if c.stops {
+				if !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("%v", err)
+				}
+			} else if err != nil || done.Into > 1 || len(done.Left) != 1 || !errors.Is(done.Left[0], syscall.ENOSPC) {
+				t.Errorf("%v, %+v", err, done)
+			}
+			if d.handles != 0 {
+				t.Errorf("%d files are still open", d.handles)
+			}
+			if !c.stops {
+				checkFolders(t, dir)
+			}
+			if got := rowsOf(t, dir); !reflect.DeepEqual(got, before) {
+				t.Error("rows differ")
+			}
+			if _, err := Compact(t.Context(), Compaction{Dir: dir}); err != nil {
+				t.Error(err)
+			}
+			if got := rowsOf(t, dir); !reflect.DeepEqual(got, before) {
+				t.Error("rows differ after another try")
+			}
+			checkFolders(t, dir)
+		})
+	}
+}
+
+// A journal that is taken away under a writer: a file without a name takes everything and keeps nothing, so nothing more may be acknowledged.
+func TestRemovedJournalStopsTheRun(t *testing.T) {
+	for name, harm := range map[string]func(dir, segment string) error{
+		"the folder is removed": func(dir, _ string) error { return os.RemoveAll(filepath.Join(dir, journalDir)) },
+		"the folder is moved": func(dir, _ string) error {
+			return os.Rename(filepath.Join(dir, journalDir), filepath.Join(dir, "elsewhere"))
+		},
+		"the file is replaced": func(_, segment string) error {
+			return errors.Join(os.Remove(segment), os.WriteFile(segment, []byte(segmentMagic), 0o644))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(fastDir(t), "x")
+			w := mustOpen(t, testConfig(dir))
+			m := made{run: "r", group: 2}
+			mustWrite(t, w, m.episode(1, 0), m.episode(1, 1))
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			mustWrite(t, w, m.episode(2, 0))
+			segments, _ := os.ReadDir(filepath.Join(dir, journalDir))
+			if err := harm(dir, filepath.Join(dir, journalDir, segments[0].Name())); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				var f *episode.Fault
+				if err := w.Write(context.Background(), m.episode(3, 0)); !errors.As(err, &f) || f.Class != episode.ClassDisk || !strings.Contains(err.Error(), "while it was written") {
+					t.Errorf("%v", err)
+				}
+			}
+			if err := w.Close(); err == nil {
+				t.Error("Close says nothing")
+			}
+			w = mustOpen(t, testConfig(dir))
+			if w.Done(m.episode(3, 0).ID) || !w.Done(m.episode(1, 1).ID) {
+				t.Error("the wrong rows are done")
+			}
+			mustWrite(t, w, m.episode(3, 0), m.episode(3, 1))
+			mustClose(t, w)
+		})
 	}
 }

@@ -109,6 +109,7 @@ func replaceFile(fsys fileSystem, path string, data []byte) error {
 	dir, name := filepath.Split(path)
 	temp := filepath.Join(dir, tempPrefix+name)
 	if err := writeNew(fsys, temp, data); err != nil {
+		_ = fsys.Remove(temp) // a full disk is not to be filled with halves; what stays is swept by the next Open
 		return fmt.Errorf("write %s: %w", temp, err)
 	}
 	if err := fsys.Rename(temp, path); err != nil {

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 )
 
@@ -62,11 +64,30 @@ func (j *journal) append(frames []byte) (*segment, int64, error) {
 	if err == nil {
 		err = s.file.Sync()
 	}
+	if err == nil {
+		err = s.inPlace(j.fs)
+	}
 	if err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("append to %s: %w", s.path, err), j.rollBack())
 	}
 	s.bytes += int64(len(frames))
 	return s, at, nil
+}
+
+// inPlace says whether the name of a segment still leads to it: what is written to a file that was removed is durable and lost.
+func (s *segment) inPlace(fsys fileSystem) error {
+	mine, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := fsys.Stat(s.path)
+	if err != nil {
+		return fmt.Errorf("it was removed while it was written: %w", err)
+	}
+	if !os.SameFile(mine, there) {
+		return errors.New("another file was put in its place while it was written")
+	}
+	return nil
 }
 
 func (j *journal) rollBack() error {
@@ -131,7 +152,9 @@ func (j *journal) carry(number int, records []record) (*segment, []record, error
 		err = j.fs.SyncDir(j.dir)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("carry journal rows over to %s: %w", s.path, err), f.Close())
+		err = errors.Join(fmt.Errorf("carry journal rows over to %s: %w", s.path, err), f.Close())
+		_ = j.fs.Remove(temp) // room on a full disk; what stays is swept by the next Open
+		return nil, nil, err
 	}
 	return s, moved, nil
 }
@@ -149,7 +172,7 @@ func (s *segment) copyFrom(records []record) ([]record, error) {
 			return nil, err
 		}
 		if n, err := s.file.Write(frame); err != nil || n < len(frame) {
-			return nil, errors.Join(err, fmt.Errorf("%d of %d bytes written", n, len(frame)))
+			return nil, cmp.Or(err, fmt.Errorf("%d of %d bytes written", n, len(frame)))
 		}
 		r.seg, r.offset = s, s.bytes
 		s.bytes += r.bytes

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +25,7 @@ const childEnv = "TRANCHE_STORAGE_CHILD"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
-		if err := childWrites(dir, os.Getenv(childEnv+"_RETRY") != ""); err != nil {
+		if err := childWrites(dir, os.Getenv(childEnv+"_RETRY") != "", os.Getenv(childEnv+"_MARKS")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -38,18 +40,23 @@ const (
 )
 
 // childWrites writes 1,000 episodes in groups of four from many goroutines, passing over what is done, and prints the id of
-// each one after it was acknowledged. Small parts and frequent fsyncs put many steps in the way of a kill.
-func childWrites(dir string, retry bool) error {
+// each one after it was acknowledged. Small parts, frequent fsyncs and merges put many steps in the way of a kill; into the file marks goes which it is at.
+func childWrites(dir string, retry bool, marks string) error {
 	m := made{run: "r", group: killSamples, text: 200, failing: killFailing}
 	if retry {
 		m.failing = nil
 	}
 	cfg := Config{Dir: dir, SyncInterval: time.Millisecond, MinPartAge: 20 * time.Millisecond, MaxPartAge: 40 * time.Millisecond,
-		RowGroupBytes: 16 << 10, PartBytes: 64 << 10, RetryFailed: retry, RunFile: []byte("a: 1\n")}
-	w, err := Open(cfg)
+		RowGroupBytes: 16 << 10, PartBytes: 256 << 10, SmallParts: 2, RetryFailed: retry, RunFile: []byte("a: 1\n")}
+	d, err := newMarkedDisk(marks)
 	if err != nil {
 		return err
 	}
+	w, err := openOn(d, cfg)
+	if err != nil {
+		return err
+	}
+	d.running.Store(true)
 	fmt.Println("open")
 	next := make(chan int)
 	var out sync.Mutex
@@ -89,11 +96,18 @@ func childWrites(dir string, retry bool) error {
 
 func killFailing(task, sample int) bool { return (task*killSamples+sample)%17 == 3 }
 
-// runChild starts a writer and kills it after a while; 0 = lets it end. It adds the acknowledged ids to acked.
-func runChild(t *testing.T, dir string, retry bool, after time.Duration, acked map[string]bool) {
+// kill says when a child is killed: after a while, and where aim is a step, as soon as it is at that one then. The zero value lets it end.
+type kill struct {
+	after time.Duration
+	aim   mark
+}
+
+// runChild starts a writer, kills it and returns the marks it left; killed = it did not end before. It adds the acknowledged ids to acked.
+func runChild(t *testing.T, dir string, retry bool, k kill, acked map[string]bool) (at [2]mark, killed bool) {
 	t.Helper()
+	marks := filepath.Join(t.TempDir(), "marks")
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	cmd.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_MARKS="+marks)
 	if retry {
 		cmd.Env = append(cmd.Env, childEnv+"_RETRY=1")
 	}
@@ -106,20 +120,46 @@ func runChild(t *testing.T, dir string, retry bool, after time.Duration, acked m
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	var killer sync.WaitGroup
+	ended := make(chan struct{})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if line := lines.Text(); line != "open" {
 			acked[line] = true
-		} else if after > 0 {
-			time.AfterFunc(after, func() { cmd.Process.Kill() })
+		} else if k.after > 0 {
+			killer.Go(func() { k.strike(marks, cmd.Process, ended) })
 		}
 	}
-	if err := cmd.Wait(); err != nil && after == 0 {
+	close(ended)
+	killer.Wait()
+	err = cmd.Wait()
+	if k.after == 0 && err != nil {
 		t.Fatalf("the writer failed: %v\n%s", err, stderr.String())
 	}
 	if stderr.Len() > 0 {
 		t.Fatalf("the writer says %s", stderr.String())
 	}
+	return readMarks(marks), err != nil
+}
+
+func (k kill) strike(marks string, child *os.Process, ended chan struct{}) {
+	select {
+	case <-time.After(k.after):
+	case <-ended:
+		return
+	}
+	for k.aim != idle {
+		at := readMarks(marks)
+		if at[0] == k.aim || at[1] == k.aim {
+			break
+		}
+		select {
+		case <-ended:
+			return
+		case <-time.After(50 * time.Microsecond):
+		}
+	}
+	_ = child.Kill() // it may have ended
 }
 
 // timeless is a row without the fields that differ between runs.
@@ -129,26 +169,66 @@ func timeless(r *Row) Row {
 	return c
 }
 
-// RD-o1
+// RD-o1, and every step that a kill can fall into. The child keeps the step it is at in a file, so that what is said of the kills can be wrong. Half of them come at a
+// random time alone, half at a random time at a chosen step. TRANCHE_KILLS=200 for so many.
 func TestKilledTwentyTimesEveryKeyIsThereOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills 20 processes: skipped with -short")
 	}
-	whole, dir := t.TempDir(), t.TempDir()
-	runChild(t, whole, false, 0, map[string]bool{})
-	acked := map[string]bool{}
-	for i := range 20 {
-		runChild(t, dir, false, time.Duration(5+rand.IntN(120))*time.Millisecond, acked)
-		mid := rowsOf(t, dir)
-		for id := range acked {
-			if mid[id] == nil {
-				t.Fatalf("kill %d: %s was acknowledged and is not in the dataset", i, id)
+	want := 20
+	if s := os.Getenv("TRANCHE_KILLS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			t.Fatalf("TRANCHE_KILLS=%s: expected a number", s)
+		}
+		want = n
+	}
+	whole, began := t.TempDir(), time.Now()
+	runChild(t, whole, false, kill{}, map[string]bool{})
+	span := max(120*time.Millisecond, time.Since(began)/5) // a busy machine takes longer to come to its merges
+	aims := []mark{atJournal, atSeal, atManifest, atMerge}
+	hits, blind := map[mark]int{}, map[mark]int{}
+	missed := func() bool { return slices.ContainsFunc(aims, func(m mark) bool { return hits[m] == 0 }) }
+	kills, runs := 0, 0
+	for tries := 0; kills < want || missed() && tries < 4*want; runs++ {
+		dir, acked := t.TempDir(), map[string]bool{}
+		for begun := tries; tries < begun+10; tries++ {
+			k := kill{after: time.Millisecond + rand.N(span)}
+			if tries%2 == 1 {
+				k.aim = aims[tries/2%len(aims)]
+			}
+			at, killed := runChild(t, dir, false, k, acked)
+			rows := rowsOf(t, dir)
+			for id := range acked {
+				if rows[id] == nil {
+					t.Fatalf("kill %d at %v: %s was acknowledged and is not in the dataset", kills, at, id)
+				}
+			}
+			if !killed { // it had ended
+				break
+			}
+			kills++
+			for i, m := range at {
+				if m == idle || i > 0 && m == at[0] {
+					continue
+				}
+				hits[m]++
+				if k.aim == idle {
+					blind[m]++
+				}
 			}
 		}
+		runChild(t, dir, false, kill{}, acked)
+		compareRuns(t, whole, dir)
+		checkFolders(t, dir)
 	}
-	t.Logf("%d of %d rows were acknowledged before the last start", len(acked), killTasks*killSamples)
-	runChild(t, dir, false, 0, acked)
-	compareRuns(t, whole, dir)
+	for _, m := range append(aims, atRemoval) {
+		t.Logf("%d of %d kills fell into: %s (%d of them at a time that was not chosen)", hits[m], kills, m, blind[m])
+	}
+	t.Logf("%d runs were gone on with to their end and compared", runs)
+	if missed() {
+		t.Errorf("of %d kills none fell into one of the steps: %v", kills, hits)
+	}
 }
 
 func compareRuns(t *testing.T, whole, dir string) {
@@ -187,14 +267,14 @@ func TestKilledRetryReplacesEachFailureOnce(t *testing.T) {
 		t.Skip("kills 8 processes: skipped with -short")
 	}
 	dir := t.TempDir()
-	runChild(t, dir, false, 0, map[string]bool{})
+	runChild(t, dir, false, kill{}, map[string]bool{})
 	before, failures := published(t, dir)
 	acked := map[string]bool{}
 	for range 8 {
-		runChild(t, dir, true, time.Duration(1+rand.IntN(100))*time.Millisecond, acked)
+		runChild(t, dir, true, kill{after: time.Duration(1+rand.IntN(100)) * time.Millisecond}, acked)
 		rowsOf(t, dir)
 	}
-	runChild(t, dir, true, 0, acked)
+	runChild(t, dir, true, kill{}, acked)
 	good, failed := published(t, dir)
 	if len(failed) != 0 || len(good) != len(before)+len(failures) {
 		t.Errorf("%d good and %d failed rows after the retry, want %d and 0", len(good), len(failed), len(before)+len(failures))
@@ -335,11 +415,12 @@ func flip(path string, at int64) error {
 	return err
 }
 
-// A writer and a reader at once: every iteration sees each key once, and everything that was acknowledged before it began.
+// A writer that merges small parts and a reader at once: every iteration sees each key once, and everything that was acknowledged before it began.
 func TestReadingWhileAnotherWrites(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(dir)
 	cfg.MinPartAge, cfg.MaxPartAge = 5*time.Millisecond, 10*time.Millisecond
+	cfg.SmallParts = 3
 	episodes := 1200
 	if raceEnabled {
 		episodes = 400
@@ -348,9 +429,9 @@ func TestReadingWhileAnotherWrites(t *testing.T) {
 	m := made{run: "r", group: 2, failing: killFailing}
 	var mu sync.Mutex
 	acked := map[string]bool{}
-	done := make(chan struct{})
+	written := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(written)
 		for i := range episodes {
 			e := m.episode(i/2, i%2)
 			if err := w.Write(context.Background(), e); err != nil {
@@ -365,7 +446,7 @@ func TestReadingWhileAnotherWrites(t *testing.T) {
 	reads := 0
 	for running := true; running; reads++ {
 		select {
-		case <-done:
+		case <-written:
 			running = false
 		default:
 		}
@@ -383,7 +464,11 @@ func TestReadingWhileAnotherWrites(t *testing.T) {
 		}
 	}
 	mustClose(t, w)
-	t.Logf("%d reads over %d parts", reads, len(w.Manifest().Parts))
+	done := w.Compacted()
+	t.Logf("%d reads over %d parts, after %d small ones became %d", reads, len(w.Manifest().Parts), done.Files, done.Into)
+	if done.Into == 0 || len(done.Left) > 0 {
+		t.Errorf("%+v", done)
+	}
 	s, err := (&Run{dir: dir, fs: disk{}}).Summary()
 	if err != nil || !sameJSON(s, w.Summary()) {
 		t.Errorf("the reader's summary %+v (%v) differs from the writer's %+v", s, err, w.Summary())

@@ -44,7 +44,9 @@ type Part struct {
 	RowGroups     int    `json:"row_groups"`
 	Bytes         int64  `json:"bytes"`
 	RawBytes      int64  `json:"raw_bytes"` // before encoding, an estimate
-	SHA256        string `json:"sha256"`
+	// Rewritten is how many raw bytes were written again to make this file of smaller ones, and them of others; 0 = it is as it was published.
+	Rewritten int64  `json:"rewritten_bytes,omitempty"`
+	SHA256    string `json:"sha256"`
 	// FirstEpisode and LastEpisode are the ids of the first and the last row, MinEpisode and MaxEpisode the least and the
 	// greatest; empty for a part without rows.
 	FirstEpisode string    `json:"first_episode"`

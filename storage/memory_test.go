@@ -25,14 +25,14 @@ const loadEnv = "TRANCHE_STORAGE_LOAD"
 // load is what such a process writes: rows, bytes of prompt and answer, target size of a row group (0 = default).
 type load struct {
 	rows, prompt, answer int
-	group                int64
+	group, part          int64
 	writers              int
 	tokens               int    // with ids, mask, logprobs and versions
 	limit                string // GOMEMLIMIT of the process; "" = none
 }
 
 func (l load) String() string {
-	return fmt.Sprintf("%d %d %d %d %d %d", l.rows, l.prompt, l.answer, l.group, max(l.writers, 1), l.tokens)
+	return fmt.Sprintf("%d %d %d %d %d %d %d", l.rows, l.prompt, l.answer, l.group, l.part, max(l.writers, 1), l.tokens)
 }
 
 // runLoad writes a load into a new run and returns the peak resident memory of the process that did.
@@ -71,10 +71,17 @@ func TestWriteLoad(t *testing.T) {
 		t.Skip("runs only as a child of the memory tests")
 	}
 	var l load
-	if _, err := fmt.Sscan(spec, &l.rows, &l.prompt, &l.answer, &l.group, &l.writers, &l.tokens); err != nil {
+	if _, err := fmt.Sscan(spec, &l.rows, &l.prompt, &l.answer, &l.group, &l.part, &l.writers, &l.tokens); err != nil {
 		t.Fatal(err)
 	}
-	w := mustOpen(t, Config{Dir: os.Getenv(loadEnv + "_DIR"), RowGroupBytes: l.group, SyncInterval: time.Millisecond})
+	dir := os.Getenv(loadEnv + "_DIR")
+	if l.rows == 0 { // what is there is compacted
+		done, err := Compact(t.Context(), Compaction{Dir: dir})
+		fmt.Printf("merged %d files with %d MiB into %d, %v\n", done.Files, done.RawBytes>>20, done.Into, err)
+		printPeak(t)
+		return
+	}
+	w := mustOpen(t, Config{Dir: dir, RowGroupBytes: l.group, PartBytes: l.part, SyncInterval: time.Millisecond})
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range l.writers {
@@ -92,6 +99,10 @@ func TestWriteLoad(t *testing.T) {
 	close(next)
 	wg.Wait()
 	mustClose(t, w)
+	printPeak(t)
+}
+
+func printPeak(t *testing.T) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +191,29 @@ func TestMillionRows(t *testing.T) {
 	t.Logf("peak %d MiB at 20,000 rows, %d MiB at 1,000,000; %d parts, %.2f bytes a token; %.0f s", a>>20, b>>20, len(m.Parts), float64(size)/2e9, took.Seconds())
 	if m.Rows != 1_000_000 || b > 400<<20 || b > a*5/4 {
 		t.Errorf("%d rows; peak %d MiB at 20,000 rows, %d MiB at 1,000,000: want at most 400 MiB and at most a quarter more", m.Rows, a>>20, b>>20)
+	}
+}
+
+// Merging takes a row group and a few pages, however much is merged: 16 MiB of small parts and 64 MiB of them. With TRANCHE_SOAK=1.
+func TestMergingTakesLittleMemory(t *testing.T) {
+	if os.Getenv("TRANCHE_SOAK") == "" {
+		t.Skip("writes and merges 80 MB: runs with TRANCHE_SOAK=1")
+	}
+	peak := func(rows int) int64 {
+		dir := t.TempDir()
+		runLoad(t, dir, load{rows: rows, prompt: 2 << 10, answer: 1 << 10, part: 2 << 20, writers: 64})
+		before, _ := loadManifest(disk{}, dir)
+		p := runLoad(t, dir, load{})
+		after, _ := loadManifest(disk{}, dir)
+		t.Logf("%d rows: %d files became %d, peak %d MiB", rows, len(before.Parts), len(after.Parts), p>>20)
+		if len(after.Parts) > len(before.Parts)/8+1 || after.Rows != int64(rows) {
+			t.Errorf("%d files are left of %d", len(after.Parts), len(before.Parts))
+		}
+		return p
+	}
+	few, many := peak(5_000), peak(18_000)
+	if many > few*5/4 {
+		t.Errorf("peak %d MiB for 5,000 rows, %d MiB for 18,000: want at most a quarter more", few>>20, many>>20)
 	}
 }
 

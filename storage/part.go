@@ -18,6 +18,8 @@ import (
 )
 
 const (
+	// No column of a row group may come near 2^31 bytes: readers count them in 32 bits. A group of samples that is larger is cut between its rows.
+	maxRowGroup = 1 << 30
 	// Parquet pages are cut only between Write calls, so the writer is fed small batches: rows, or bytes for long rows.
 	batchRows  = 16
 	batchBytes = 1 << 20
@@ -35,9 +37,12 @@ type partWriter struct {
 	sum    hash.Hash
 	out    *parquet.GenericWriter[Row]
 	batch  []Row
-	queued int64 // raw bytes in batch
-	open   bool  // the row group has rows
-	ids    []key // of all rows, to check what was written
+	queued int64                     // raw bytes in batch
+	open   bool                      // the row group has rows
+	bytes  int64                     // raw, in the row group
+	most   int64                     // of bytes: maxRowGroup
+	ids    []key                     // of all rows, to check what was written
+	also   func(*parquet.File) error // one more check of what was written; nil = none
 }
 
 func newPartWriter(fsys fileSystem, dir, name string, options []parquet.WriterOption) (*partWriter, error) {
@@ -48,7 +53,7 @@ func newPartWriter(fsys fileSystem, dir, name string, options []parquet.WriterOp
 	if err != nil {
 		return nil, fmt.Errorf("begin part %s: %w", name, err)
 	}
-	w := &partWriter{fs: fsys, dir: dir, temp: temp, file: f, sum: sha256.New(),
+	w := &partWriter{fs: fsys, dir: dir, temp: temp, file: f, sum: sha256.New(), most: maxRowGroup,
 		part: Part{Path: name, SchemaVersion: SchemaVersion}}
 	w.buffer = bufio.NewWriterSize(io.MultiWriter(f, w.sum), 256<<10)
 	w.out = parquet.NewGenericWriter[Row](w.buffer, options...)
@@ -86,6 +91,12 @@ func unbounded(path []string) bool {
 // add appends one row to the open row group. The row must not change afterwards.
 func (w *partWriter) add(r *Row) error {
 	n := r.rawBytes()
+	if w.open && w.bytes+n > w.most {
+		if err := w.endRowGroup(); err != nil {
+			return err
+		}
+	}
+	w.bytes += n
 	w.batch = append(w.batch, *r)
 	w.queued += n
 	w.part.note(r, n)
@@ -93,6 +104,15 @@ func (w *partWriter) add(r *Row) error {
 	w.open = true
 	if len(w.batch) >= batchRows || w.queued >= batchBytes {
 		return w.write()
+	}
+	return nil
+}
+
+func (w *partWriter) addAll(rows []*Row) error {
+	for _, r := range rows {
+		if err := w.add(r); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -122,7 +142,7 @@ func (w *partWriter) endRowGroup() error {
 	if !w.open {
 		return nil
 	}
-	w.open = false
+	w.open, w.bytes = false, 0
 	if err := w.write(); err != nil {
 		return err
 	}
@@ -137,7 +157,7 @@ func (w *partWriter) endRowGroup() error {
 func (w *partWriter) publish() (Part, error) {
 	err := w.finish()
 	if err == nil {
-		err = verifyPart(w.fs, w.temp, w.part, w.ids)
+		err = verifyPart(w.fs, w.temp, w.part, w.ids, w.also)
 	}
 	if err != nil {
 		w.abandon()
@@ -145,6 +165,7 @@ func (w *partWriter) publish() (Part, error) {
 	}
 	to := filepath.Join(w.dir, filepath.FromSlash(w.part.Path))
 	if err := w.fs.Rename(w.temp, to); err != nil {
+		w.abandon()
 		return Part{}, fmt.Errorf("publish part %s: %w", w.part.Path, err)
 	}
 	if err := w.fs.SyncDir(filepath.Dir(to)); err != nil {
@@ -183,8 +204,8 @@ func (w *partWriter) abandon() {
 }
 
 // verifyPart reads a finished file back: its footer, its number of rows, that the four token columns have equally many values,
-// and which episodes it holds, in order.
-func verifyPart(fsys fileSystem, name string, want Part, ids []key) error {
+// which episodes it holds, in order, and what else there is to check.
+func verifyPart(fsys fileSystem, name string, want Part, ids []key, also func(*parquet.File) error) error {
 	fail := func(err error) error { return fmt.Errorf("read part %s back: %w", want.Path, err) }
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -200,6 +221,11 @@ func verifyPart(fsys fileSystem, name string, want Part, ids []key) error {
 	}
 	if err := equalLengths(pf); err != nil {
 		return fail(err)
+	}
+	if also != nil {
+		if err := also(pf); err != nil {
+			return fail(err)
+		}
 	}
 	var got []key
 	err = eachRow(pf, func(d *idOnly) error { got = append(got, keyOf(d.EpisodeID)); return nil })

@@ -109,7 +109,8 @@ func (w *Writer) recover() error {
 	if err := w.loadOrBegin(); err != nil {
 		return err
 	}
-	if err := w.sweep(); err != nil {
+	var err error
+	if w.recovery.Removed, err = sweep(w.fs, w.cfg.Dir, w.published); err != nil {
 		return err
 	}
 	if err := checkFiles(w.fs, w.cfg.Dir, w.published); err != nil {
@@ -173,34 +174,34 @@ func (w *Writer) loadOrBegin() error {
 	return saveManifest(w.fs, w.cfg.Dir, w.published)
 }
 
-// sweep removes what crashes left: temporary files, parts that no manifest came to list (their rows are in the journal), and
-// segments whose rows are all in parts.
-func (w *Writer) sweep() error {
+// sweep removes what crashes left, and names it: temporary files, parts that no manifest came to list (their rows are in the journal, or in the parts
+// they were made of), parts that were made into others, and segments whose rows are all in parts.
+func sweep(fsys fileSystem, dir string, m Manifest) (removed []string, err error) {
 	listed := map[string]bool{}
-	for _, p := range w.published.files() {
+	for _, p := range m.files() {
 		listed[p.Path] = true
 	}
 	for _, folder := range []string{"", partsDir, failuresDir, journalDir} {
-		entries, err := w.fs.ReadDir(filepath.Join(w.cfg.Dir, folder))
+		entries, err := fsys.ReadDir(filepath.Join(dir, folder))
 		if err != nil {
-			return fmt.Errorf("open run directory: %w", err)
+			return removed, fmt.Errorf("open run directory: %w", err)
 		}
 		for _, e := range entries {
 			name := filepath.ToSlash(filepath.Join(folder, e.Name()))
-			if !w.useless(folder, e.Name()) || listed[name] {
+			if !useless(m, folder, e.Name()) || listed[name] {
 				continue
 			}
-			if err := w.fs.Remove(filepath.Join(w.cfg.Dir, folder, e.Name())); err != nil {
-				return fmt.Errorf("remove a leftover of the last run: %w", err)
+			if err := fsys.Remove(filepath.Join(dir, folder, e.Name())); err != nil {
+				return removed, fmt.Errorf("remove a leftover of the last run: %w", err)
 			}
-			w.recovery.Removed = append(w.recovery.Removed, name)
+			removed = append(removed, name)
 		}
 	}
-	return nil
+	return removed, nil
 }
 
 // useless reports whether a file is of a kind that only a manifest can make worth keeping.
-func (w *Writer) useless(folder, name string) bool {
+func useless(m Manifest, folder, name string) bool {
 	if strings.HasPrefix(name, tempPrefix) {
 		return true
 	}
@@ -210,7 +211,7 @@ func (w *Writer) useless(folder, name string) bool {
 		return ok
 	case journalDir:
 		n, ok := segmentNumber(name)
-		return ok && n < w.published.FirstSegment
+		return ok && n < m.FirstSegment
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path"
@@ -219,17 +220,46 @@ func (r *rescoring) all(ctx context.Context) error {
 	if r.result.Journal = n; err != nil {
 		return err
 	}
+	if err := r.dropStale(); err != nil {
+		return err
+	}
 	for _, src := range r.run.current() {
 		have, err := r.one(ctx, src)
 		if err == nil {
 			err = r.compare(src, have)
 		}
 		if err != nil {
-			return fmt.Errorf("rescore %s: %w", src.Path, err)
+			return fmt.Errorf("rescore %s: %w", src.Path, r.movedOn(err))
 		}
 		r.result.Rows += have.Rows
 	}
 	return r.finish()
+}
+
+// dropStale takes the parts out of a copy whose counterparts in the run were made into larger ones since: their rows are judged with those. (Parts that
+// a set in the run's own directory stands on stay as they are.)
+func (r *rescoring) dropStale() error {
+	if r.Into == "" {
+		return nil
+	}
+	run := RewardSet{Parts: r.run.Parts}
+	kept := slices.DeleteFunc(slices.Clone(r.out.Parts), func(p Part) bool { _, ok := run.counterpart(p); return !ok })
+	if len(kept) < len(r.out.Parts) {
+		r.out.Parts, r.set().Complete = kept, false
+		if err := r.save(); err != nil {
+			return err
+		}
+	}
+	return r.dropUnlisted(partsDir, kept)
+}
+
+// movedOn says what a missing file of a run means that is written while a copy of it is made.
+func (r *rescoring) movedOn(err error) error {
+	now, merr := loadManifest(r.fs, r.Dir)
+	if r.Into == "" || !errors.Is(err, fs.ErrNotExist) || merr != nil || now.Generation == r.run.Generation {
+		return err
+	}
+	return fmt.Errorf("%w: parts of it were made into larger ones meanwhile", ErrMoved)
 }
 
 // one makes the counterpart of a part, unless it is there.
@@ -360,10 +390,8 @@ func (r *rescoring) judge(ctx context.Context, b *bunch) error {
 }
 
 func (w *partWriter) addBunch(b *bunch) error {
-	for _, row := range b.rows {
-		if err := w.add(row); err != nil {
-			return err
-		}
+	if err := w.addAll(b.rows); err != nil {
+		return err
 	}
 	if b.last {
 		return w.endRowGroup()
@@ -519,22 +547,22 @@ func (r *rescoring) copyFailures() error {
 			return err
 		}
 	}
-	return r.dropFailures()
+	return r.dropUnlisted(failuresDir, r.out.Failures)
 }
 
-// dropFailures removes what is not listed any more, also where an earlier call died before it came to that.
-func (r *rescoring) dropFailures() error {
-	entries, err := r.fs.ReadDir(filepath.Join(r.Into, failuresDir))
+// dropUnlisted removes from a folder of a copy what is not listed any more, also where an earlier call died before it came to that.
+func (r *rescoring) dropUnlisted(folder string, listed []Part) error {
+	entries, err := r.fs.ReadDir(filepath.Join(r.Into, folder))
 	if err != nil {
-		return fmt.Errorf("look for failures that were retried: %w", err)
+		return fmt.Errorf("look for files that the run has no more: %w", err)
 	}
 	for _, e := range entries {
-		name := path.Join(failuresDir, e.Name())
-		if _, ours := partNumber(name); !ours || slices.ContainsFunc(r.out.Failures, func(p Part) bool { return p.Path == name }) {
+		name := path.Join(folder, e.Name())
+		if _, ours := partNumber(name); !ours || slices.ContainsFunc(listed, func(p Part) bool { return p.Path == name }) {
 			continue
 		}
 		if err := r.fs.Remove(filepath.Join(r.Into, filepath.FromSlash(name))); err != nil {
-			return fmt.Errorf("remove failures that were retried: %w", err)
+			return fmt.Errorf("remove files that the run has no more: %w", err)
 		}
 	}
 	return nil

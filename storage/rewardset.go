@@ -32,6 +32,8 @@ var (
 	ErrOtherSet = errors.New("made with other settings")
 	// ErrNoSet: the run has no such complete set.
 	ErrNoSet = errors.New("no such set of rewards")
+	// ErrMoved: the run is being written, and files that were to be read are in others now. The same again goes on.
+	ErrMoved = errors.New("the run moved on")
 )
 
 // PlayedRewards names the verdicts that the run itself gave.

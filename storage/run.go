@@ -235,19 +235,22 @@ func (r *Run) Find(prefix string) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	row, err := r.findOnce(m, prefix)
-	if err == nil {
-		return row, nil
+	for tries := 1; ; tries++ {
+		row, err := r.findOnce(m, prefix)
+		if err == nil {
+			return row, nil
+		}
+		// The row may have moved from the journal to a part, or to another part, while we looked.
+		after, merr := r.Manifest()
+		if merr != nil || after.Generation == m.Generation || tries == findTries {
+			return nil, fmt.Errorf("episode %q in run %s: %w", prefix, r.dir, err)
+		}
+		m = after
 	}
-	// The row may have moved from the journal to a part while we looked.
-	if after, merr := r.Manifest(); merr == nil && after.Generation != m.Generation {
-		row, err = r.findOnce(after, prefix)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("episode %q in run %s: %w", prefix, r.dir, err)
-	}
-	return row, nil
 }
+
+// findTries bounds how often Find looks again while a run is being written: an id that is not there could be looked for as long as that.
+const findTries = 5
 
 // hit is a row that was found: its id, and how to read the rest.
 type hit struct {

@@ -26,7 +26,8 @@ func (s *snapshot) replace(part int, k key) {
 	s.replaced[part][k] = struct{}{}
 }
 
-// sealLoop publishes complete groups when sealWait says so, on Flush, and once more on Close.
+// sealLoop publishes complete groups when sealWait says so, on Flush, and once more on Close. Small parts that have piled up then are made
+// into one.
 func (w *Writer) sealLoop() {
 	defer close(w.sealed)
 	timer := time.NewTimer(time.Hour)
@@ -40,12 +41,19 @@ func (w *Writer) sealLoop() {
 		select {
 		case <-w.wake:
 		case <-due:
-			_ = w.seal() // kept in broken, which every Write and Close reports
+			if w.seal() == nil { // else kept in broken, which every Write and Close reports
+				w.compactPiledUp()
+			}
 		case reply := <-w.flushes:
-			reply <- w.seal()
+			err := w.seal()
+			reply <- err
+			if err == nil {
+				w.compactPiledUp()
+			}
 		case <-w.stopSeal:
 			if w.seal() == nil {
 				w.ensurePart()
+				w.compactLeftOver()
 			}
 			return
 		}
@@ -89,6 +97,9 @@ func (w *Writer) seal() error {
 	if err != nil {
 		w.mu.Lock()
 		w.segments = append(snap.old, w.segments...)
+		if done.carried != nil {
+			w.segments = append(w.segments, done.carried) // closed with the others
+		}
 		w.mu.Unlock()
 		return w.fail(err)
 	}
@@ -267,10 +278,8 @@ func (l layout) fill(pw *partWriter, judge func(rows []*Row, whole bool)) error 
 			if judge != nil {
 				judge(rows, !records[0].alone)
 			}
-			for _, row := range rows {
-				if err := pw.add(row); err != nil {
-					return err
-				}
+			if err := pw.addAll(rows); err != nil {
+				return err
 			}
 			records = records[n:]
 		}

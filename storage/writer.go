@@ -42,6 +42,9 @@ type Writer struct {
 	inFlight  sync.WaitGroup         // Writes that passed admission
 	options   []parquet.WriterOption // of every part
 	published Manifest               // the sealer's; readers take mu
+	compactor *compactor             // the sealer's
+
+	uncompacted bool // the sealer's: a merge failed, and none is tried any more
 
 	mu         sync.Mutex // guards everything below, and published against reading
 	ledger     *ledger
@@ -52,6 +55,7 @@ type Writer struct {
 	firstReady time.Time     // when the oldest complete group became complete; zero = none
 	seals      int           // so far, for the visibility schedule
 	room       chan struct{} // closed and replaced when sealing made room or the writer broke
+	compacted  Compacted     // so far
 	broken     error         // the first write error; final
 	closed     bool
 }
@@ -93,6 +97,7 @@ func openOn(fsys fileSystem, cfg Config) (*Writer, error) {
 }
 
 func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
+	options := partOptions()
 	return &Writer{
 		cfg: cfg, fs: fsys, lock: lock,
 		journal: &journal{fs: fsys, dir: filepath.Join(cfg.Dir, journalDir)},
@@ -101,7 +106,7 @@ func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
 		flushes:  make(chan chan error),
 		stopSeal: make(chan struct{}), stopLog: make(chan struct{}),
 		sealed: make(chan struct{}), committed: make(chan struct{}),
-		ledger: newLedger(), options: partOptions(), claimed: map[key]struct{}{}, room: make(chan struct{}),
+		ledger: newLedger(), options: options, compactor: newCompactor(fsys, cfg.Dir, options, cfg.RowGroupBytes, cfg.PartBytes), claimed: map[key]struct{}{}, room: make(chan struct{}),
 	}
 }
 
@@ -242,6 +247,19 @@ func (w *Writer) Counts() Counts {
 		}
 	}
 	return c
+}
+
+// Unpublished is about how much of the dataset is in the journal alone, bytes before encoding.
+func (w *Writer) Unpublished() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.sealing + w.ledger.readyBytes
+	for _, g := range w.ledger.groups {
+		if !g.ready {
+			n += g.bytes()
+		}
+	}
+	return n
 }
 
 // Summary counts every row of the dataset, those of earlier processes included.

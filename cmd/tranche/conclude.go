@@ -26,8 +26,9 @@ func (s *session) conclude(runErr error) error {
 	r := s.report(why.text)
 	err := errors.Join(s.writeAccount(), s.writer.WriteSummary(r))
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
-		why = ending{codeDisk, "the dataset could not be sealed", err}
+		why = ending{codeDisk, "the dataset could not be sealed", s.diskTrouble(err)}
 	}
+	r.Notes = append(r.Notes, s.compactionNotes()...)
 	if err := s.show(r); err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (s *session) ending(runErr error) ending {
 	case errors.Is(runErr, scheduler.ErrEndpointsDead):
 		return ending{codeEndpoint, "no endpoint answers any more", runErr}
 	case codeOf(runErr) == codeDisk:
-		return ending{codeDisk, "the dataset could not be written", runErr}
+		return ending{codeDisk, "the dataset could not be written", s.diskTrouble(runErr)}
 	case errors.Is(runErr, scheduler.ErrStopped):
 		return ending{codeOfSignal(s.signal()), "stopped by " + signalName(s), nil}
 	case errors.Is(runErr, context.Canceled):
@@ -133,6 +134,14 @@ func (s *session) damageNotes() (notes []string) {
 		if !d.Torn {
 			notes = append(notes, d.String())
 		}
+	}
+	return notes
+}
+
+// compactionNotes tells of small parts that could not be made into larger ones.
+func (s *session) compactionNotes() (notes []string) {
+	for _, err := range s.writer.Compacted().Left {
+		notes = append(notes, err.Error())
 	}
 	return notes
 }

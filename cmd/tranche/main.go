@@ -101,6 +101,7 @@ type cli struct {
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
+	Compact   compactCmd   `cmd:"" help:"Make the small files of a run into larger ones."`
 	Rescore   rescoreCmd   `cmd:"" help:"Judge the stored episodes of a run anew, with other graders, and play nothing."`
 	Export    exportCmd    `cmd:"" help:"Write the rows of a run as what a trainer loads."`
 	Audit     auditCmd     `cmd:"" help:"Try the graders on every task before a run, or hold what a run stored against what a server says of it now."`
@@ -134,6 +135,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Explain.do(ctx, a)
 	case "probe":
 		return i.cli.Probe.do(ctx, a, i.given)
+	case "compact":
+		return i.cli.Compact.do(ctx, a, i.given)
 	case "rescore":
 		return i.cli.Rescore.do(ctx, a)
 	case "export":

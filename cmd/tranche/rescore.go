@@ -91,6 +91,8 @@ func (c *rescoreCmd) coded(a *app, err error) error {
 	switch {
 	case errors.Is(err, storage.ErrNoSet), errors.Is(err, storage.ErrLocked), errors.Is(err, storage.ErrNotRun):
 		return withCode(codeRefused, err)
+	case errors.Is(err, storage.ErrMoved):
+		return withCode(codeRefused, fmt.Errorf("%w; give the same command again: what was judged stays", err))
 	case errors.Is(err, storage.ErrOtherSet):
 		return withCode(codeRefused, fmt.Errorf("%w; take another --name, or another -o", err))
 	case errors.Is(err, storage.ErrDamaged):

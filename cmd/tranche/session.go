@@ -384,7 +384,7 @@ func (s *session) accept(old *runFile) error {
 func (s *session) openStorage() (err error) {
 	cfg := storage.Config{
 		Dir: s.dir, RetryFailed: s.retryFailed, MarkEqual: s.set.Useful > 0, SyncInterval: s.set.JournalSync, RowGroupBytes: int64(s.set.RowGroupBytes), PartBytes: int64(s.set.PartBytes),
-		MaxPartAge: s.set.MaxPartAge,
+		MaxPartAge: s.set.MaxPartAge, SmallParts: s.set.SmallParts,
 		Accept: func(text []byte) error {
 			old := &runFile{}
 			if err := old.parse(s.dir+"/"+runFileName, text); err != nil {
@@ -415,7 +415,7 @@ func (s *session) openStorage() (err error) {
 		}
 		return damaged(s.a, s.dir, err)
 	case err != nil:
-		return withCode(codeDisk, err)
+		return withCode(codeDisk, s.diskTrouble(err))
 	}
 	s.before = settled(s.writer.Counts())
 	s.tellRecovery()

@@ -135,6 +135,7 @@ type Settings struct {
 	KeepRaw       bool          `group:"files" scope:"operation" help:"Keep the last answer to every model call as it came (column raw), up to 4 MiB an answer and 16 MiB an episode. Of an answer that was cut with its batch that is the last part; batches go out call by call."`
 	PartBytes     Bytes         `default:"64MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A part file is closed at this size (before compression). Default: ${default}."`
 	RowGroupBytes Bytes         `default:"8MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A row group is closed at this size (before compression). Default: ${default}."`
+	SmallParts    int           `default:"16" placeholder:"N" group:"files" scope:"operation" help:"So many small parts side by side (below half of --part-bytes) are made into one while the run goes on, and any two at its end; 0 = never. Who opens parts/ by a pattern while a run is written sees files come and go. Default: ${default}."`
 	JournalSync   time.Duration `default:"5ms" placeholder:"TIME" group:"files" scope:"operation" help:"Finished episodes are made durable together, at most so far apart. Default: ${default}."`
 	MaxPartAge    time.Duration `default:"5m" placeholder:"TIME" group:"files" scope:"operation" help:"A part is published at this age at the latest; the first ones come after 1s, 2s, 4s and so on. Default: ${default}."`
 }
@@ -228,6 +229,9 @@ func (s *Settings) validateCounts(f *faults) {
 		if c.value < c.least {
 			f.add("%s: expected %d or more, found %d", c.name, c.least, c.value)
 		}
+	}
+	if s.SmallParts < 0 || s.SmallParts == 1 {
+		f.add("small-parts: expected 0 (never) or 2 and more, found %d", s.SmallParts)
 	}
 	if s.MaxContext > 0 && s.MinUseful >= s.MaxContext {
 		f.add("min-useful: %d tokens leave no room for a prompt in max-context %d", s.MinUseful, s.MaxContext)
