@@ -3,30 +3,39 @@ package storage
 import (
 	"fmt"
 	"io"
+	"iter"
 
 	"github.com/parquet-go/parquet-go"
 )
 
-// RowFile writes rows into one Parquet file outside of a run: the schema, encodings and checksums are those of a part. It is for one goroutine.
-type RowFile struct {
-	out     *parquet.GenericWriter[Row]
-	batch   []Row
-	queued  int64 // raw bytes in batch
-	inGroup int64 // raw bytes in the open row group, those of batch included
-	last    string
-	rows    int64
-}
-
-// rowFileGroup closes a row group of a RowFile, bytes of raw rows: the default of parts.
+// rowFileGroup closes a row group, bytes of raw rows: the default of parts.
 const rowFileGroup = 8 << 20
 
-// NewRowFile begins a file.
-func NewRowFile(w io.Writer) *RowFile {
-	return &RowFile{out: parquet.NewGenericWriter[Row](w, partOptions()...)}
+// WriteRows writes rows as one Parquet file outside of a run, and returns how many: the schema, encodings and checksums are those of a part.
+// Rows of one group that follow one another stay in one row group.
+func WriteRows(w io.Writer, rows iter.Seq2[*Row, error]) (n int64, err error) {
+	f := rowFile{out: parquet.NewGenericWriter[Row](w, partOptions()...)}
+	for r, err := range rows {
+		if err == nil {
+			err = f.add(r)
+		}
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, f.close()
 }
 
-// Add appends a row, which must not change before Close. Rows of one group that follow one another stay in one row group.
-func (f *RowFile) Add(r *Row) error {
+type rowFile struct {
+	out     *parquet.GenericWriter[Row]
+	batch   []Row
+	queued  int64  // raw bytes in batch
+	inGroup int64  // raw bytes in the open row group, those of batch included
+	last    string // group
+}
+
+func (f *rowFile) add(r *Row) error {
 	n := r.rawBytes()
 	if f.inGroup > 0 && f.inGroup+n > rowFileGroup && (r.GroupID == "" || r.GroupID != f.last) {
 		if err := f.endRowGroup(); err != nil {
@@ -34,14 +43,14 @@ func (f *RowFile) Add(r *Row) error {
 		}
 	}
 	f.batch = append(f.batch, *r)
-	f.last, f.queued, f.inGroup, f.rows = r.GroupID, f.queued+n, f.inGroup+n, f.rows+1
+	f.last, f.queued, f.inGroup = r.GroupID, f.queued+n, f.inGroup+n
 	if len(f.batch) >= batchRows || f.queued >= batchBytes {
 		return f.write()
 	}
 	return nil
 }
 
-func (f *RowFile) write() error {
+func (f *rowFile) write() error {
 	if _, err := f.out.Write(f.batch); err != nil {
 		return fmt.Errorf("write Parquet: %w", err)
 	}
@@ -50,7 +59,7 @@ func (f *RowFile) write() error {
 	return nil
 }
 
-func (f *RowFile) endRowGroup() error {
+func (f *rowFile) endRowGroup() error {
 	if err := f.write(); err != nil {
 		return err
 	}
@@ -61,11 +70,7 @@ func (f *RowFile) endRowGroup() error {
 	return nil
 }
 
-// Rows is how many were added.
-func (f *RowFile) Rows() int64 { return f.rows }
-
-// Close writes what is left and the footer. It does not close the writer below.
-func (f *RowFile) Close() error {
+func (f *rowFile) close() error {
 	if err := f.write(); err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 	case "rescore":
 		return i.cli.Rescore.do(ctx, a)
 	case "export":
-		return i.cli.Export.do(ctx, a)
+		return i.cli.Export.do(ctx, a, i.given)
 	case "audit":
 		return i.cli.Audit.do(ctx, a, i.verb)
 	case "sandbox":
