@@ -468,6 +468,59 @@ func TestCursorsAndAcknowledgements(t *testing.T) {
 	}
 }
 
+// Whatever operation of the disk fails, and with or without what was not synced, a cursor that was told stands where it stood.
+func TestOrderOnAFailingDisk(t *testing.T) {
+	for k := 1; ; k++ {
+		dir := aRun(t, 2)
+		d := newFaultyDisk(k, k%2 == 0)
+		told, acked := map[string][]string{}, int64(0)
+		note := func(o *Order) {
+			told[o.Cursor(o.Reach())] = idsFrom(t, o, 0)
+			if n, err := o.Ack("a", o.Reach()); err == nil {
+				acked = n
+			}
+		}
+		o, err := openOrderOn(d, dir)
+		if err == nil {
+			if o.Update() == nil {
+				note(o)
+			}
+			w := mustOpen(t, testConfig(dir))
+			mustWrite(t, w, made{run: "r"}.episode(100, 0), made{run: "r"}.episode(101, 0))
+			mustClose(t, w)
+			mergeParts(t, dir, 0, 2, nil)
+			if o.Update() == nil {
+				note(o)
+			}
+			if err := o.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if k%3 > 0 {
+			d.loseUnsynced(t)
+		}
+		o = mustOrder(t, dir)
+		for cursor, ids := range told {
+			at, err := o.Index(cursor)
+			if got := idsFrom(t, o, 0); err != nil || at != int64(len(ids)) || !slices.Equal(got[:at], ids) {
+				t.Errorf("operation %d fails: cursor %s, told behind %d rows: %v, behind %v of\n%v\n%v", k, cursor, len(ids), err, at, got, ids)
+			}
+		}
+		if n, _ := o.Acked("a"); n < acked {
+			t.Errorf("operation %d fails: acknowledged %d, after it %d", k, acked, n)
+		}
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !d.hit {
+			if k < 10 || len(told) != 2 {
+				t.Errorf("only %d operations, %d cursors", k, len(told))
+			}
+			return
+		}
+	}
+}
+
 // A run is gone on with though a feed has put its folder there.
 func TestAFeedDoesNotDisturbTheRun(t *testing.T) {
 	dir := aRun(t, 1)

@@ -110,8 +110,11 @@ func (l *orderLog) load() error {
 		}
 	}
 	slices.Sort(names)
-	l.files = len(names)
 	for _, name := range names {
+		if _, err := fmt.Sscanf(name, "order-%d.log", &l.files); err != nil {
+			return fmt.Errorf("%w: %s in %s: expected order-00000.log or the like", ErrDamaged, name, l.folder)
+		}
+		l.files++
 		if err := l.loadFile(name); err != nil {
 			return fmt.Errorf("read the order of the feed: %w", err)
 		}

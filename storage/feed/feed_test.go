@@ -503,6 +503,7 @@ func TestBadRequests(t *testing.T) {
 		"POST /v1/ack?consumer=a&cursor=0123456789ab-0&x": {400, "parameter"},
 		"GET /v1/ack?consumer=a&cursor=0123456789ab-0":    {405, ""},
 		"POST /v1/rows":                                   {405, ""},
+		"HEAD /v1/rows?follow=1&wait=5m":                  {200, ""},
 		"GET /v1/stats?x=1":                               {400, "parameter"},
 		"GET /v2/rows":                                    {404, ""},
 		"GET /":                                           {200, "/v1/rows"},
@@ -638,6 +639,39 @@ func TestSlowAndLostReaders(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d streams of readers that are gone", s.streams())
 		}
+	}
+}
+
+// A reader that does not read cannot keep a server from closing: its connection is cut.
+func TestCloseCutsWhoDoesNotRead(t *testing.T) {
+	dir := t.TempDir()
+	aRun(t, dir, 0, 12, 4, 20_000)
+	server, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Serve(l)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /v1/rows HTTP/1.1\r\nHost: x\r\n\r\n")
+	for len(server.places) < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := server.Close(ctx); err == nil || !strings.Contains(err.Error(), "streams were cut") {
+		t.Errorf("closed with %v", err)
+	}
+	b, err := io.ReadAll(conn)
+	if bytes.HasSuffix(b, []byte("0\r\n\r\n")) {
+		t.Errorf("a cut stream looks whole: %d bytes, %v", len(b), err)
 	}
 }
 

@@ -41,6 +41,10 @@ func (s *Server) rows(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", contentType)
+		return
+	}
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
