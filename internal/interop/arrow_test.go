@@ -189,8 +189,8 @@ func httpGet(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestATrainerFollowsThroughKills has a trainer follow a run of some seconds to its end while the feed, and then the run, is killed with
-// SIGKILL: it gets every row once.
+// TestATrainerFollowsThroughKills has a trainer follow a run to its end while the feed, and then the run, is killed with SIGKILL: it gets every row
+// once. Until then the run is at a slow server, so that it does not end before, whatever else the machine does.
 func TestATrainerFollowsThroughKills(t *testing.T) {
 	python(t)
 	dir := t.TempDir()
@@ -200,8 +200,8 @@ func TestATrainerFollowsThroughKills(t *testing.T) {
 	}
 	const rows = 120 * 2
 	out, seen, addr := filepath.Join(dir, "run"), filepath.Join(dir, "seen"), freeAddr(t)
-	server := "http://" + engine(t, "--speed", "1") + "/v1"
-	args := []string{"run", write(t, filepath.Join(dir, "tasks.jsonl"), tasks.String()), "-n", "2", "--endpoint", server, "--model", "sim", "-o", out,
+	slow, fast := "http://"+engine(t, "--speed", "0.5")+"/v1", "http://"+engine(t, "--speed", "0")+"/v1"
+	args := []string{"run", write(t, filepath.Join(dir, "tasks.jsonl"), tasks.String()), "-n", "2", "--endpoint", slow, "--model", "sim", "-o", out,
 		"--progress", "none", "--probe", "quick", "--concurrency", "16", "--part-bytes", "20KiB"}
 	start := func(args ...string) (*exec.Cmd, *bytes.Buffer) {
 		cmd, diag := exec.Command(tranche(t), args...), new(bytes.Buffer)
@@ -229,7 +229,7 @@ func TestATrainerFollowsThroughKills(t *testing.T) {
 	killed := run.Process.Kill() == nil
 	_ = run.Wait()
 	killed = killed && run.ProcessState.ExitCode() == -1
-	resumed, said := start("resume", out, "--progress", "none")
+	resumed, said := start("resume", out, "--endpoint", fast, "--progress", "none", "--probe", "quick")
 	if err := resumed.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
