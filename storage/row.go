@@ -486,6 +486,9 @@ func (r *Row) rawBytes() int64 {
 	return int64(n)
 }
 
+// Bytes estimates what the row holds in memory, for those who bound batches of rows.
+func (r *Row) Bytes() int64 { return r.rawBytes() }
+
 func size(s *string) int {
 	if s == nil {
 		return 0

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"tranche/action"
@@ -93,7 +91,7 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	}
 	server, err := engine.Listen(c.Listen)
 	if err != nil {
-		return c.notServed(err)
+		return notServed("--listen", c.Listen, err)
 	}
 	if err := c.tell(a, fmt.Sprintf("http://%s/v1", server.Addr()), cfg); err != nil {
 		return errors.Join(err, server.Close(ctx))
@@ -102,26 +100,6 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
 	return closeEngine(ctx, a, server, drain)
-}
-
-// notServed says why there is nothing to listen on. An address that cannot be understood is a wrong flag; one that is taken is not.
-func (c *engineCmd) notServed(err error) error {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return withCode(codeAddress, fmt.Errorf("--listen %s: the address is taken%s; stop what serves there, or take another port: 0 is any free one", c.Listen, label(", by ", c.holder())))
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EADDRNOTAVAIL):
-		return withCode(codeAddress, fmt.Errorf("--listen %s: %w", c.Listen, err))
-	}
-	return withCode(codeUsage, fmt.Errorf("--listen %s: expected HOST:PORT, such as 127.0.0.1:8000: %w", c.Listen, err))
-}
-
-// holder names who serves at the address; "" when nobody knows.
-func (c *engineCmd) holder() string {
-	address, err := net.ResolveTCPAddr("tcp", c.Listen)
-	if err != nil {
-		return ""
-	}
-	return portHolder(address.Port)
 }
 
 // tell prints where the engine is, for whoever starts it as a part of something.

@@ -19,8 +19,8 @@ type exportCmd struct {
 	Dir string `arg:"" help:"Run directory; the run may be going on, or may have been killed."`
 
 	To     string `placeholder:"SHAPE" help:"What is written; the shapes are listed above."`
-	Out    string `short:"o" placeholder:"FILE" help:"File to write, made in one step; - = stdout, as jsonl only. What it holds goes by its ending, .jsonl or .parquet, unless --format says it."`
-	Format string `placeholder:"NAME" help:"jsonl or parquet. Default: by the ending of FILE, else the first that the shape has."`
+	Out    string `short:"o" placeholder:"FILE" help:"File to write, made in one step; - = stdout, as jsonl or arrow only. What it holds goes by its ending, .jsonl or .parquet, unless --format says it."`
+	Format string `placeholder:"NAME" help:"jsonl or parquet; without --to arrow or parquet. Default: by the ending of FILE, else the first that the shape has."`
 	Force  bool   `help:"Replace FILE."`
 	JSON   bool   `name:"json" help:"Print what was written, and what was left out by reason, as one JSON document; on stderr with -o -."`
 
@@ -43,10 +43,14 @@ func (exportCmd) Help() string {
 	for _, s := range export.Shapes() {
 		fmt.Fprintf(&b, "\n  %-18s%s (%s)", s.Name, s.Help, strings.Join(s.Formats, ", "))
 	}
+	fmt.Fprintf(&b, "\n  %-18s%s", "(no --to)", "with --format arrow or parquet: the rows as they are, in the schema of the dataset; arrow with -o - is an IPC stream")
 	return b.String()
 }
 
-func (c *exportCmd) do(ctx context.Context, a *app) error {
+func (c *exportCmd) do(ctx context.Context, a *app, given map[string]bool) error {
+	if c.ownRows() {
+		return c.exportRows(ctx, a, given)
+	}
 	cfg, err := c.config()
 	if err != nil {
 		return withCode(codeUsage, err)

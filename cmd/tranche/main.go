@@ -1,5 +1,5 @@
 // Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), judges them
-// anew (rescore), writes them for trainers (export), sends batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
+// anew (rescore), writes them for trainers (export) and serves them while a run goes on (feed), sends batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
 // (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
@@ -100,6 +100,7 @@ type cli struct {
 	Batch     batchCmd     `cmd:"" help:"Send an OpenAI batch file, in the place of vllm run-batch."`
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
+	Feed      feedCmd      `cmd:"" help:"Serve the rows of a run over HTTP as Arrow streams, while it goes on or after."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
 	Compact   compactCmd   `cmd:"" help:"Make the small files of a run into larger ones."`
 	Rescore   rescoreCmd   `cmd:"" help:"Judge the stored episodes of a run anew, with other graders, and play nothing."`
@@ -133,6 +134,8 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.View.do(ctx, a)
 	case "explain":
 		return i.cli.Explain.do(ctx, a)
+	case "feed":
+		return i.cli.Feed.do(ctx, a)
 	case "probe":
 		return i.cli.Probe.do(ctx, a, i.given)
 	case "compact":
@@ -140,7 +143,7 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 	case "rescore":
 		return i.cli.Rescore.do(ctx, a)
 	case "export":
-		return i.cli.Export.do(ctx, a)
+		return i.cli.Export.do(ctx, a, i.given)
 	case "audit":
 		return i.cli.Audit.do(ctx, a, i.verb)
 	case "sandbox":

@@ -85,6 +85,10 @@ func (s *session) start(ctx context.Context) error {
 	if err := s.refuseEarly(); err != nil {
 		return err
 	}
+	defer s.closeFeed()
+	if err := s.listenFeed(); err != nil {
+		return err
+	}
 	if err := s.openFleet(ctx); err != nil {
 		return err
 	}
@@ -97,6 +101,9 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	defer s.closeStorage()
+	if err := s.openFeed(); err != nil {
+		return err
+	}
 	if s.resumed && s.finished() {
 		return s.alreadyFinished()
 	}
@@ -179,10 +186,17 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 		return err
 	}
 	s.file = *old
+	defer s.closeFeed()
+	if err := s.listenFeed(); err != nil {
+		return err
+	}
 	if err := s.openStorage(); err != nil {
 		return err
 	}
 	defer s.closeStorage()
+	if err := s.openFeed(); err != nil {
+		return err
+	}
 	if s.finished() {
 		return s.alreadyFinished()
 	}

@@ -44,7 +44,8 @@ type session struct {
 	groupsGraded, groupsFailed atomic.Int64
 	file                       runFile
 	writer                     *storage.Writer
-	closed                     bool  // the writer is
+	closed                     bool // the writer is
+	feed                       runFeed
 	before                     int64 // episodes settled by earlier invocations
 	began                      time.Time
 

@@ -24,12 +24,14 @@ type Settings struct {
 	Tasks []string `kong:"-" scope:"operation"`
 
 	// Where things go.
-	Out     string `short:"o" placeholder:"DIR" group:"where" scope:"session" help:"Run directory. Default: runs/NAME."`
-	Name    string `placeholder:"NAME" group:"where" scope:"operation" help:"Name of the run under runs/. Default: the task file's name and the time."`
-	DryRun  bool   `group:"where" scope:"session" help:"Check everything, print the first request and how many calls there would be; send no generation request, write nothing."`
-	JSON    bool   `name:"json" group:"where" scope:"session" help:"Print the result as one JSON document on stdout."`
-	Quiet   bool   `short:"q" group:"where" scope:"session" help:"No progress and no notices on stderr; errors and the result still come."`
-	Display string `name:"progress" enum:"auto,bar,plain,none" default:"auto" group:"where" scope:"session" help:"Progress on stderr: bar (one redrawn line), plain (a line every 10s), none, auto (bar on a terminal, else plain). Default: ${default}."`
+	Out        string `short:"o" placeholder:"DIR" group:"where" scope:"session" help:"Run directory. Default: runs/NAME."`
+	Name       string `placeholder:"NAME" group:"where" scope:"operation" help:"Name of the run under runs/. Default: the task file's name and the time."`
+	DryRun     bool   `group:"where" scope:"session" help:"Check everything, print the first request and how many calls there would be; send no generation request, write nothing."`
+	JSON       bool   `name:"json" group:"where" scope:"session" help:"Print the result as one JSON document on stdout."`
+	Quiet      bool   `short:"q" group:"where" scope:"session" help:"No progress and no notices on stderr; errors and the result still come."`
+	Display    string `name:"progress" enum:"auto,bar,plain,none" default:"auto" group:"where" scope:"session" help:"Progress on stderr: bar (one redrawn line), plain (a line every 10s), none, auto (bar on a terminal, else plain). Default: ${default}."`
+	Feed       string `placeholder:"ADDR" group:"where" scope:"session" help:"Serve the rows over HTTP as Arrow streams while the run goes on, at this address, such as 127.0.0.1:8700 (docs/feed.md). Default: they are not served."`
+	FeedKeyEnv string `name:"feed-key-env" placeholder:"NAME" group:"where" scope:"session" help:"NAME of the environment variable that holds the key which clients of --feed must send. Default: none is asked for."`
 
 	// Which tasks.
 	Format     string `enum:"auto,tranche,verl,skyrl,openai-batch" default:"auto" group:"tasks" scope:"result" help:"Shape of the task rows: auto, tranche, verl, skyrl, openai-batch. Default: ${default}."`
@@ -198,6 +200,7 @@ func (s *Settings) check() error {
 	s.validateServers(f)
 	s.validateTail(f)
 	s.validateSampler(f)
+	s.validateFeed(f)
 	for i, spec := range s.Reward {
 		if spec.Weight != nil && *spec.Weight < 0 {
 			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)
@@ -212,6 +215,13 @@ func (s *Settings) check() error {
 		}
 	}
 	return f.err()
+}
+
+func (s *Settings) validateFeed(f *faults) {
+	if s.Feed != "" {
+		checkAddress(f, "feed", s.Feed)
+	}
+	checkKeyName(f, "feed-key-env", s.FeedKeyEnv)
 }
 
 func (s *Settings) validateCounts(f *faults) {

@@ -1,0 +1,270 @@
+package feed
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"tranche/storage"
+	"tranche/storage/arrowrows"
+)
+
+// Server serves one run. It owns two goroutines, the one that looks for new rows and, after Serve, the one that accepts connections; End and
+// Close wait for them.
+type Server struct {
+	cfg   Config
+	order *storage.Order
+	http  *http.Server
+
+	places  chan struct{} // one for each stream that runs; its capacity is the bound
+	ending  chan struct{} // closed by End: what waits for more rows ends
+	stopped chan struct{} // closed by Close: every stream ends behind its batch
+	work    sync.WaitGroup
+	watched context.CancelFunc
+	once    struct{ end, close sync.Once }
+	closed  error
+
+	mu    sync.Mutex // guards everything below
+	news  chan struct{}
+	sent  int64 // rows, by all streams
+	drops map[string]int64
+}
+
+// Open opens the feed of a run; Serve, or a caller's own server with Handler, makes it reachable. Errors: those of storage.OpenOrder.
+func Open(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults(func() bool { _, writing := storage.Writing(cfg.Dir); return writing })
+	order, err := storage.OpenOrder(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{cfg: cfg, order: order, places: make(chan struct{}, cfg.Streams), ending: make(chan struct{}), stopped: make(chan struct{}), watched: cancel,
+		news: make(chan struct{}), drops: map[string]int64{}}
+	s.http = &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	s.work.Go(func() { s.watch(ctx) })
+	return s, nil
+}
+
+// Serve answers on a listener, which it closes, until End or Close.
+func (s *Server) Serve(l net.Listener) {
+	s.work.Go(func() { _ = s.http.Serve(l) }) // it ends with ErrServerClosed, or with the listener
+}
+
+// End lets streams go on to the last row that is published, and takes no new ones. It returns when all have ended, or with ctx.
+func (s *Server) End(ctx context.Context) error {
+	s.once.end.Do(func() { close(s.ending) })
+	return s.http.Shutdown(ctx)
+}
+
+// Close ends every stream behind its batch, properly, and waits for that; with ctx, connections that are still written to are cut.
+func (s *Server) Close(ctx context.Context) error {
+	s.once.close.Do(func() {
+		close(s.stopped)
+		err := s.End(ctx)
+		if err != nil {
+			err = errors.Join(fmt.Errorf("streams were cut: %w", err), s.http.Close())
+		}
+		s.watched()
+		s.work.Wait()
+		s.fill() // handlers that were cut
+		s.closed = errors.Join(err, s.order.Close())
+	})
+	return s.closed
+}
+
+// fill waits until no stream runs any more.
+func (s *Server) fill() {
+	for range cap(s.places) {
+		s.places <- struct{}{}
+	}
+}
+
+// watch looks for new rows and wakes the streams that wait for them.
+func (s *Server) watch(ctx context.Context) {
+	last := int64(-1)
+	wait := s.cfg.Poll
+	for {
+		err := s.order.Update()
+		if n := s.order.Len(); n != last || err != nil {
+			last = n
+			s.wake()
+		}
+		if wait = s.cfg.Poll; err != nil { // streams tell of it; the file may come back
+			wait = max(wait, 2*time.Second)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// changed is closed when there may be new rows. Ask for it before looking.
+func (s *Server) changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news
+}
+
+// Handler serves the routes.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.about)
+	mux.HandleFunc("GET /v1/rows", s.rows)
+	mux.HandleFunc("POST /v1/ack", s.ack)
+	mux.HandleFunc("GET /v1/stats", s.stats)
+	return s.guard(mux)
+}
+
+// guard asks for the key, and refuses web pages: a browser on this machine must not be led to acknowledge rows.
+func (s *Server) guard(next http.Handler) http.Handler {
+	want := []byte("Bearer " + s.cfg.Key)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case s.cfg.Key != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "this feed asks for a key: Authorization: Bearer KEY")
+		case r.Header.Get("Origin") != "":
+			refuse(w, http.StatusForbidden, "this feed is not for web pages")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// refuse answers with one sentence.
+func refuse(w http.ResponseWriter, status int, format string, args ...any) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, format+"\n", args...)
+}
+
+// refuseError answers with what an error means to a client.
+func refuseError(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, storage.ErrCursorGone):
+		refuse(w, http.StatusGone, "%v; begin anew without a cursor", err)
+	case errors.Is(err, storage.ErrDamaged), errors.Is(err, storage.ErrNotRun):
+		refuse(w, http.StatusServiceUnavailable, "%v", err)
+	case errors.Is(err, errQuery), errors.Is(err, storage.ErrCursor), errors.Is(err, storage.ErrConsumer):
+		refuse(w, http.StatusBadRequest, "%v", err)
+	default:
+		refuse(w, http.StatusInternalServerError, "%v", err)
+	}
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v) // a client that is gone
+}
+
+// about tells what there is.
+func (s *Server) about(w http.ResponseWriter, r *http.Request) {
+	answer(w, map[string]any{
+		"what":    "rows of a tranche run as Arrow IPC streams, in the order in which they were published",
+		"read":    "import pyarrow, urllib.request; pyarrow.ipc.open_stream(urllib.request.urlopen('http://" + r.Host + "/v1/rows?follow=1'))",
+		"routes":  map[string]any{"GET /v1/rows": parameters(), "POST /v1/ack": []string{"consumer", "cursor"}, "GET /v1/stats": []string{}},
+		"columns": arrowrows.ColumnNames(),
+	})
+}
+
+// ack makes durable how far a consumer has come. One that is behind what was acknowledged changes nothing.
+func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second)) // of a body that nobody reads
+	q, err := valuesOf(r, "consumer", "cursor")
+	if err == nil && q.Get("cursor") == "" {
+		err = badQuery("cursor: expected the one that came with a batch")
+	}
+	if err == nil {
+		err = storage.CheckConsumer(q.Get("consumer"))
+	}
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	index, err := s.order.Index(q.Get("cursor"))
+	if err == nil {
+		index, err = s.order.Ack(q.Get("consumer"), index)
+	}
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	answer(w, progress{s.order.Cursor(index), s.order.Len() - index})
+}
+
+// progress is where a consumer stands.
+type progress struct {
+	Cursor string `json:"cursor"`
+	Behind int64  `json:"behind"` // rows
+}
+
+// statistics is the answer of /v1/stats.
+type statistics struct {
+	Rows      int64               `json:"rows"` // published, replaced ones included
+	Cursor    string              `json:"cursor"`
+	Writing   bool                `json:"writing"`
+	Consumers map[string]progress `json:"consumers"`
+	Streams   int                 `json:"streams"`
+	Sent      int64               `json:"sent"`    // rows since this server began
+	Dropped   map[string]int64    `json:"dropped"` // rows since this server began, by the filter that did not take them
+	Damage    string              `json:"damage,omitempty"`
+}
+
+func said(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (s *Server) stats(w http.ResponseWriter, r *http.Request) {
+	if _, err := valuesOf(r); err != nil {
+		refuseError(w, err)
+		return
+	}
+	damage := s.order.Update()
+	n := s.order.Len()
+	out := statistics{Rows: n, Damage: said(damage), Cursor: s.order.Cursor(n), Writing: s.cfg.Writing(), Consumers: map[string]progress{}, Streams: len(s.places), Dropped: map[string]int64{}}
+	for name, index := range s.order.Consumers() {
+		out.Consumers[name] = progress{s.order.Cursor(index), n - index}
+	}
+	s.mu.Lock()
+	out.Sent = s.sent
+	for name, n := range s.drops {
+		out.Dropped[name] = n
+	}
+	s.mu.Unlock()
+	answer(w, out)
+}
+
+// count adds what a stream did, for the statistics.
+func (s *Server) count(sent int64, dropped map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent += sent
+	for name, n := range dropped {
+		s.drops[name] += n
+	}
+}
