@@ -40,6 +40,7 @@ func TestTasksOfForeignWriters(t *testing.T) {
 		})
 	}
 	t.Run("types", func(t *testing.T) { everyType(t, filepath.Join(dir, "types.parquet")) })
+	t.Run("bad text", func(t *testing.T) { badText(t, filepath.Join(dir, "bad-text.parquet")) })
 	t.Logf("%d files of %d rows", len(files), len(want))
 }
 
@@ -53,6 +54,15 @@ func everyType(t *testing.T, path string) {
 		`"time_us_zone":"2026-11-30T22:05:01.234567Z","uint64":18446744073709551615,"uuid":"00000000-0000-0000-0000-000000000005"}`
 	if len(tasks) != 2 || string(tasks[0].Extra) != want || tasks[1].Extra != nil {
 		t.Fatalf("%d tasks\n%s\nexpected\n%s\nand then nothing, got %s", len(tasks), tasks[0].Extra, want, tasks[1].Extra)
+	}
+}
+
+// badText is a fault of its row, which --skip-bad leaves out, and not of the file.
+func badText(t *testing.T, path string) {
+	cfg := taskfile.Config{Paths: []string{path}, OpenRows: storage.ReadObjects, SkipBad: true}
+	rep, err := taskfile.Check(t.Context(), cfg)
+	if err != nil || rep.Tasks != 2 || rep.Bad.Rows != 1 || rep.Bad.Listed[0].Where.Line != 2 || !strings.Contains(rep.Bad.Listed[0].Error(), "not valid UTF-8") {
+		t.Errorf("%d tasks, %d bad %v, %v; want 2 tasks and row 2 bad", rep.Tasks, rep.Bad.Rows, rep.Bad.Listed, err)
 	}
 }
 

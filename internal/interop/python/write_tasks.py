@@ -1,8 +1,8 @@
 """The same task rows as every writer of others makes them: write_tasks.py FOLDER
 
 Writes FOLDER/tasks.jsonl and, of the same rows, a Parquet file for each writer and each way it stores them: verl's shape, nested, with
-members that only some rows have. Then FOLDER/types.parquet: one column for each type a Parquet file can hold beside those. Prints which
-files there are.
+members that only some rows have. Then FOLDER/types.parquet, one column for each type a Parquet file can hold beside those, and
+FOLDER/bad-text.parquet, with a row whose text is no UTF-8. Prints which files there are.
 """
 
 import datetime
@@ -163,6 +163,12 @@ def types(path):
     pq.write_table(pa.table({"id": ["full", "null"], "prompt": ["p", "q"], **columns}), path)
 
 
+def bad_text(path):
+    """Three rows, the second with text that is none."""
+    prompt = pa.array([b"one", b"t\xffo", b"three"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "prompt": prompt}), path)
+
+
 def main():
     folder, f = sys.argv[1], Facts()
     files = []
@@ -181,6 +187,7 @@ def main():
     ):
         f.run(name, write, *args, to)
     f.run("types", types, os.path.join(folder, "types.parquet"))
+    f.run("bad text", bad_text, os.path.join(folder, "bad-text.parquet"))
     f.note("rows", ROWS)
     f.note("files", files)
     f.end()
