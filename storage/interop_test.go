@@ -25,8 +25,8 @@ func python(t *testing.T, program string, out any, args ...string) {
 	if interpreter == "" {
 		interpreter = enginePython()
 	}
-	if msg, err := exec.Command(interpreter, "-c", "import pyarrow, duckdb").CombinedOutput(); err != nil {
-		t.Skipf("%s cannot import pyarrow and duckdb (set TRANCHE_PYTHON to one that can): %v %s", interpreter, err, msg)
+	if msg, err := exec.Command(interpreter, "-c", "import pyarrow, duckdb, pandas, polars").CombinedOutput(); err != nil {
+		t.Skipf("%s cannot import pyarrow, duckdb, pandas and polars (set TRANCHE_PYTHON to one that can): %v %s", interpreter, err, msg)
 	}
 	cmd := exec.Command(interpreter, append([]string{"-c", program}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -84,7 +84,7 @@ func withCalls(task int, arguments ...string) Row {
 	return RowOf(e)
 }
 
-// PQ-o1, PQ-o3: one table over files with and without tool calls, arguments as the same texts.
+// PQ-o1, PQ-o3: one table over files with and without tool calls, and one without rows, arguments as the same texts.
 func TestForeignReadersSeeOneTable(t *testing.T) {
 	dir := t.TempDir()
 	arguments := []string{`{"a":1}`, `{"b":{"c":[2]}}`, `{ "spaced" : 1.0 }`, `not json`}
@@ -99,12 +99,13 @@ func TestForeignReadersSeeOneTable(t *testing.T) {
 	var got struct {
 		SameSchema            bool
 		Arrow, Duck           int
+		Pandas, Polars        int
 		Arguments, DuckArgs   []string
 		NoCalls, EmptyNotNull int
 		MeanReward            float64
 	}
 	python(t, `
-import sys, json, pyarrow.parquet as pq, pyarrow.dataset as ds, duckdb
+import sys, json, pyarrow.parquet as pq, pyarrow.dataset as ds, duckdb, pandas, polars
 a, b, d = sys.argv[1:]
 t = ds.dataset(d, format="parquet").to_table()
 calls = [c for row in t.column("messages").to_pylist() for m in row for c in (m["tool_calls"] or [])]
@@ -114,6 +115,7 @@ duck = duckdb.sql(f"""select unnest(tool_calls)['function']['arguments'] from
 print(json.dumps({
   "SameSchema": pq.read_schema(a).equals(pq.read_schema(b)),
   "Arrow": t.num_rows, "Duck": len(q.fetchall()),
+  "Pandas": len(pandas.read_parquet(d)), "Polars": polars.read_parquet(f"{d}/*.parquet").height,
   "Arguments": [c["function"]["arguments"] for c in calls],
   "DuckArgs": [r[0] for r in duck],
   "NoCalls": sum(m["tool_calls"] is None for row in t.column("messages").to_pylist() for m in row),
@@ -123,8 +125,8 @@ print(json.dumps({
 	for range 5 {
 		want = append(want, arguments...)
 	}
-	if !got.SameSchema || got.Arrow != 10 || got.Duck != 10 {
-		t.Errorf("same schema %v, %d rows in pyarrow, %d in DuckDB", got.SameSchema, got.Arrow, got.Duck)
+	if !got.SameSchema || got.Arrow != 10 || got.Duck != 10 || got.Pandas != 10 || got.Polars != 10 {
+		t.Errorf("same schema %v, %d rows in pyarrow, %d in DuckDB, %d in pandas, %d in polars", got.SameSchema, got.Arrow, got.Duck, got.Pandas, got.Polars)
 	}
 	inOrder := slices.Equal(got.Arguments, want)
 	slices.Sort(want)

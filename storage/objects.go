@@ -19,10 +19,11 @@ import (
 // objectRows is how many rows of a foreign file are decoded at once.
 const objectRows = 64
 
-// ReadObjects reads any Parquet file row by row, as JSON objects with the columns in the file's order; lists and structs stay
-// nested, the keys of a struct in alphabetical order. Memory does not grow with the file. An error names the file and ends the iteration.
+// ReadObjects reads any Parquet file row by row, as JSON objects with columns and members of structs in the file's order; lists and
+// structs stay nested, a map is a list of its keys and values. Memory does not grow with the file. An error names the file and ends the iteration.
 //
-// Values JSON has no form for: binary is base64, times and dates are text, NaN and the infinities are strings.
+// A JSON column is the value that its text holds, or the text where it holds none. Values JSON has no form for: binary is base64, times,
+// dates, decimals and UUIDs are text, NaN and the infinities are strings. Text that is no valid UTF-8 stays as it is.
 func ReadObjects(path string) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		row := 0
@@ -39,21 +40,21 @@ func eachObject(path string, do func(json.RawMessage) bool) error {
 		return err
 	}
 	defer f.Close()
-	records, closeAll, err := openObjects(f)
+	file, err := openObjects(f)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
+	defer file.close()
 	for {
-		objects, err := nextObjects(records)
+		rows, err := file.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for _, o := range objects {
-			if !do(o) {
+		for _, row := range rows {
+			if !do(row) {
 				return errStop
 			}
 		}
@@ -67,30 +68,53 @@ func guard(err *error) {
 	}
 }
 
-func openObjects(f *os.File) (records pqarrow.RecordReader, closeAll func(), err error) {
+// objects are the rows of an open file, some at a time.
+type objects struct {
+	in       *parquetfile.Reader
+	records  pqarrow.RecordReader
+	readings []reading
+}
+
+func openObjects(f *os.File) (o *objects, err error) {
 	defer guard(&err)
 	props := parquet.NewReaderProperties(memory.DefaultAllocator)
 	props.BufferedStreamEnabled = true // else a whole column chunk is read into memory
 	in, err := parquetfile.NewParquetReader(f, parquetfile.WithReadProps(props))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	forgetArrowTypes(in)
 	chunks, err := checkOffsets(in, f)
 	if err == nil {
 		err = checkPages(f, chunks)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, in.Close())
+		return nil, errors.Join(err, in.Close())
 	}
 	arrows, err := pqarrow.NewFileReader(in, pqarrow.ArrowReadProperties{BatchSize: objectRows}, memory.DefaultAllocator)
 	if err != nil {
-		return nil, nil, errors.Join(err, in.Close())
+		return nil, errors.Join(err, in.Close())
 	}
-	records, err = arrows.GetRecordReader(context.Background(), nil, nil)
+	records, err := arrows.GetRecordReader(context.Background(), nil, nil)
 	if err != nil {
-		return nil, nil, errors.Join(err, in.Close())
+		return nil, errors.Join(err, in.Close())
 	}
-	return records, func() { records.Release(); _ = in.Close() }, nil
+	return &objects{in, records, readingsOf(arrows.Manifest.Fields, in.MetaData().Schema)}, nil
+}
+
+// forgetArrowTypes takes away what the writer's Arrow types were. Of those that the decoder does not know it would refuse the file, and the same rows
+// are to be the same objects whoever wrote them: the file's own schema says all that JSON can.
+func forgetArrowTypes(in *parquetfile.Reader) {
+	for _, kv := range in.MetaData().KeyValueMetadata() {
+		if kv.Key == "ARROW:schema" {
+			kv.Key = ""
+		}
+	}
+}
+
+func (o *objects) close() {
+	o.records.Release()
+	_ = o.in.Close()
 }
 
 // checkPages compares every page with its checksum, where it has one: the decoder does not, and would hand out changed text.
@@ -136,43 +160,37 @@ func checkOffsets(in *parquetfile.Reader, f *os.File) ([]chunk, error) {
 	return all, nil
 }
 
-func nextObjects(records pqarrow.RecordReader) (objects []json.RawMessage, err error) {
+// next returns the next rows, io.EOF after the last.
+func (o *objects) next() (rows []json.RawMessage, err error) {
 	defer guard(&err)
-	if !records.Next() {
-		if err := records.Err(); err != nil && !errors.Is(err, io.EOF) {
+	if !o.records.Next() {
+		if err := o.records.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		return nil, io.EOF
 	}
-	batch := records.RecordBatch()
+	batch := o.records.RecordBatch()
 	for i := range int(batch.NumRows()) {
-		o, err := objectAt(batch, i)
+		row, err := o.row(batch, i)
 		if err != nil {
 			return nil, err
 		}
-		objects = append(objects, o)
+		rows = append(rows, row)
 	}
-	return objects, nil
+	return rows, nil
 }
 
-func objectAt(batch arrow.RecordBatch, row int) (json.RawMessage, error) {
+func (o *objects) row(batch arrow.RecordBatch, i int) (json.RawMessage, error) {
 	out := []byte{'{'}
-	for i, column := range batch.Columns() {
-		name, err := json.Marshal(batch.ColumnName(i))
-		if err != nil {
-			return nil, err
-		}
-		value, err := json.Marshal(column.GetOneForMarshal(row))
-		if bad := (*json.UnsupportedValueError)(nil); errors.As(err, &bad) { // NaN in a type that arrow does not care for
-			value, err = json.Marshal(column.ValueStr(row))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", batch.ColumnName(i), err)
-		}
-		if i > 0 {
+	for c, column := range batch.Columns() {
+		if c > 0 {
 			out = append(out, ',')
 		}
-		out = append(append(append(out, name...), ':'), value...)
+		out = append(appendQuoted(out, batch.ColumnName(c)), ':')
+		var err error
+		if out, err = o.readings[c].appendValue(out, column, i); err != nil {
+			return nil, fmt.Errorf("column %s: %w", batch.ColumnName(c), err)
+		}
 	}
 	return append(out, '}'), nil
 }

@@ -15,6 +15,7 @@ const roleDeveloper = "developer"
 
 // messages reads a message list into the task. A list with fields that are not sent is also kept in Extra as it was.
 func (b *builder) messages(field string, raw json.RawMessage) {
+	given := raw
 	raw = unquoted(raw, '[')
 	var list []json.RawMessage
 	if first(raw) != '[' || json.Unmarshal(raw, &list) != nil {
@@ -35,7 +36,7 @@ func (b *builder) messages(field string, raw json.RawMessage) {
 		}
 	}
 	if dropped {
-		b.extra[field] = b.canonical(field, raw)
+		b.extra[field] = b.canonical(field, unquoted(b.dense(given), '['))
 	}
 }
 
@@ -231,7 +232,7 @@ func (b *builder) arguments(field string, f map[string]json.RawMessage) string {
 
 // dense removes the nulls a Parquet reader filled in; values from text files stay as they are, because there a null was meant.
 func (b *builder) dense(raw json.RawMessage) json.RawMessage {
-	if !b.typed {
+	if !b.typed || !bytes.Contains(raw, []byte("null")) {
 		return raw
 	}
 	v, err := decode(raw)

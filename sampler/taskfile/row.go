@@ -361,7 +361,7 @@ func (b *builder) answer() {
 		return
 	}
 	if raw, ok := b.take("answer"); ok {
-		b.task.Answer = b.scalar("answer", raw)
+		b.task.Answer = b.scalar("answer", b.dense(raw))
 	}
 }
 
@@ -373,7 +373,7 @@ func (b *builder) rewardColumn(col, style string) {
 	if !ok {
 		return
 	}
-	m, ok := b.object(col, raw)
+	m, ok := b.object(col, b.dense(raw))
 	if !ok {
 		return
 	}
@@ -443,7 +443,7 @@ func (b *builder) label(col string, to *string, made *string) {
 // member of extra_info is kept as column.NAME.
 func (b *builder) leftovers() {
 	if raw, ok := b.take("extra_info"); ok {
-		info, _ := b.object("extra_info", raw)
+		info, _ := b.object("extra_info", b.dense(raw))
 		for _, name := range slices.Sorted(maps.Keys(info)) {
 			b.merge(name, info[name])
 		}
@@ -452,7 +452,7 @@ func (b *builder) leftovers() {
 		b.task.Split, _ = b.text("extra_info.split", raw)
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.cols)) {
-		b.merge(name, b.cols[name])
+		b.merge(name, b.dense(b.cols[name]))
 	}
 	if len(b.extra) == 0 || len(b.faults) > 0 {
 		return

@@ -263,3 +263,22 @@ style=rule`
 		t.Errorf("got\n%s\nwant\n%s", flat(got[0]), want)
 	}
 }
+
+// The members that only other rows have are null at any depth in a Parquet file: the row is the task that it is in a text file.
+func TestParquetRowIsTheTaskOfItsText(t *testing.T) {
+	text := `{"id":"a","prompt":[{"role":"user","content":"q","weight":{"w":1}}],"reward_model":{"style":"rule","ground_truth":{"sum":4},"limits":{"min":1}},` +
+		`"extra_info":{"split":"train","tools_kwargs":{"calc":{"args":{"x":1}}},"list":[{"a":1},null,{"b":[null]}]},"meta":{"deep":{"here":[{"k":"v"}]}}}`
+	filled := `{"id":"a","prompt":[{"role":"user","content":"q","name":null,"weight":{"w":1,"v":null}}],"reward_model":{"style":"rule","ground_truth":{"sum":4,"also":null},"limits":{"min":1,"max":null}},` +
+		`"extra_info":{"split":"train","tools_kwargs":{"calc":{"args":{"x":1,"note":null}},"search":null},"list":[{"a":1,"b":null},null,{"a":null,"b":[null]}]},"meta":{"deep":{"here":[{"k":"v","l":null}],"there":null}}}`
+	open := func(string) iter.Seq2[json.RawMessage, error] {
+		return func(yield func(json.RawMessage, error) bool) { yield(json.RawMessage(filled), nil) }
+	}
+	want := one(t, text, Config{})
+	got := readAll(t, Config{Paths: []string{file(t, "x.bin", "PAR1....")}, OpenRows: open})
+	if len(got) != 1 || flat(got[0]) != flat(want) || got[0].Hash != want.Hash {
+		t.Errorf("got\n%s\nwant\n%s", flat(got[0]), flat(want))
+	}
+	if kept := one(t, strings.Replace(text, `{"w":1}`, `{"w":null}`, 1), Config{}); kept.Hash == want.Hash {
+		t.Error("a null in a text file was meant, and is lost")
+	}
+}
