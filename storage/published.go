@@ -134,6 +134,3 @@ func JournalRows(dir string) (int64, error) {
 	rows, _, err := indexJournal(segments)
 	return int64(len(rows)), err
 }
-
-// ReplaceFile gives a path new content in one step, durably: a reader, and a crash at any moment, sees the old bytes or the new ones.
-func ReplaceFile(name string, data []byte) error { return replaceFile(disk{}, name, data) }

@@ -28,6 +28,9 @@ func (s *session) conclude(runErr error) error {
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
 		why = ending{codeDisk, "the dataset could not be sealed", err}
 	}
+	if err := s.finishPublishing(r); err != nil && why.err == nil && (why.code == codeOK || why.code == codePartial) {
+		why = ending{codeOf(err), why.text, err}
+	}
 	if err := s.show(r); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"tranche/storage/objectstore"
 )
 
 type runCmd struct {
@@ -83,6 +85,10 @@ func (s *session) start(ctx context.Context) error {
 	}
 	s.dir = s.set.Out
 	if err := s.refuseEarly(); err != nil {
+		return err
+	}
+	defer s.dropPublishing()
+	if err := s.openPublishing(ctx); err != nil {
 		return err
 	}
 	if err := s.openFleet(ctx); err != nil {
@@ -179,6 +185,10 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 		return err
 	}
 	s.file = *old
+	defer s.dropPublishing()
+	if err := s.openPublishing(ctx); err != nil {
+		return err
+	}
 	if err := s.openStorage(); err != nil {
 		return err
 	}
@@ -198,6 +208,9 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 func notAFile(path, expected string) error {
 	if path == "" {
 		return nil
+	}
+	if objectstore.IsURL(path) {
+		return fmt.Errorf("%s: %s on a disk; `tranche pull %s DIR` makes one of a run in an object store", path, expected, quoted(path))
 	}
 	info, err := os.Stat(path)
 	switch {

@@ -44,6 +44,7 @@ type session struct {
 	groupsGraded, groupsFailed atomic.Int64
 	file                       runFile
 	writer                     *storage.Writer
+	publishing                 publishing
 	closed                     bool  // the writer is
 	before                     int64 // episodes settled by earlier invocations
 	began                      time.Time
@@ -418,6 +419,7 @@ func (s *session) openStorage() (err error) {
 	}
 	s.before = settled(s.writer.Counts())
 	s.tellRecovery()
+	s.beginPublishing()
 	return s.draws.open(s)
 }
 

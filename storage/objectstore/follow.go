@@ -69,7 +69,7 @@ func (f *Follower) run(ctx context.Context) {
 			return
 		case !errors.Is(err, storage.ErrNotRun): // else the run has not begun
 			if !away {
-				f.tell(fmt.Sprintf("%s: %v; the run goes on, and publishing is tried again", f.pusher.Store, err))
+				f.tell(fmt.Sprintf("%v; the run goes on, and publishing is tried again", err))
 			}
 			wait, away = min(2*wait, longestAbsent), true
 		}

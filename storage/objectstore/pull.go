@@ -85,7 +85,9 @@ func (p *Puller) Progress() Pulled {
 // Run fetches everything, compares it with the manifest, and writes the manifest last: until then the directory is no run. What is
 // there already is not fetched again. Errors: those of the store, ErrNoRun, ErrOtherRun, ErrAhead, storage.ErrLocked,
 // storage.ErrNotRun, storage.ErrDamaged.
-func (p *Puller) Run(ctx context.Context) error {
+func (p *Puller) Run(ctx context.Context) error { return named(p.Store, p.run(ctx)) }
+
+func (p *Puller) run(ctx context.Context) error {
 	found, err := readRemote(ctx, p.Store) // before anything is made: there may be nothing
 	if err != nil {
 		return err
@@ -147,7 +149,11 @@ func (p *Puller) state(ctx context.Context, found remote) error {
 	if sum := sumBytes(text); sum != found.sum {
 		return fmt.Errorf("%s: %w", manifestKey, ErrNotFound) // a later one; its files are other ones
 	}
-	if err := storage.ReplaceFile(filepath.Join(p.Dir, manifestKey), text); err != nil {
+	err = storage.PublishFile(p.path(manifestKey), true, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	}, func(string) error { return nil })
+	if err != nil {
 		return err
 	}
 	p.settle(o.Bytes, true)
@@ -300,45 +306,24 @@ func (p *Puller) fetchOnce(ctx context.Context, key string, size int64, sum stri
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	temp := filepath.Join(filepath.Dir(name), halfPrefix+filepath.Base(name))
-	defer os.Remove(temp) // it is gone when all went well
-	n, got, err := save(temp, body)
-	switch {
-	case err != nil:
+	in, h, n := &source{r: body}, sha256.New(), int64(0)
+	err = storage.PublishFile(name, true, func(w io.Writer) (err error) {
+		n, err = io.Copy(io.MultiWriter(w, h), in)
 		return err
-	case n != size, sum != "" && got != sum:
-		// Other bytes may be those of a connection that broke off quietly: they are fetched again like any failure.
-		return &Error{Op: "get", Key: key, Err: fmt.Errorf("%w: %d bytes with the SHA-256 %.12s came; expected %d with %.12s", storage.ErrDamaged, n, got, size, sum)}
-	}
-	if err := os.Rename(temp, name); err != nil {
-		return err
-	}
-	if err := syncDir(filepath.Dir(name)); err != nil {
-		return err
-	}
-	p.settle(n, true)
-	return nil
-}
-
-// save writes a file and syncs it. What goes wrong in the reader is an *Error, what goes wrong on the disk is not.
-func save(name string, from io.Reader) (n int64, sum string, err error) {
-	f, err := os.Create(name)
-	if err != nil {
-		return 0, "", err
-	}
-	h := sha256.New()
-	in := &source{r: from}
-	n, err = io.Copy(io.MultiWriter(f, h), in)
-	if in.err != nil {
-		err = noAnswer("get", filepath.Base(name), in.err)
+	}, func(string) error {
+		if got := hex.EncodeToString(h.Sum(nil)); n != size || sum != "" && got != sum {
+			// Other bytes may be those of a connection that broke off quietly: they are fetched again like any failure.
+			return &Error{Op: "get", Key: key, Err: fmt.Errorf("%w: %d bytes with the SHA-256 %.12s came; expected %d with %.12s", storage.ErrDamaged, n, got, size, sum)}
+		}
+		return nil
+	})
+	if in.err != nil { // the disk has done nothing wrong
+		return noAnswer("get", key, in.err)
 	}
 	if err == nil {
-		err = f.Sync()
+		p.settle(n, true)
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return n, hex.EncodeToString(h.Sum(nil)), err
+	return err
 }
 
 // source keeps the error of a reader.

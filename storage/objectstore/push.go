@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,7 +146,9 @@ func (p *Pusher) count(do func(r *Pushed)) {
 // Prepare finds out whether the directory may go to the place, which includes writing there: an object that is deleted again. The
 // directory need not be there yet; then the place must hold no run. Errors: those of the store, ErrOtherRun, ErrAhead, ErrStray,
 // storage.ErrLocked.
-func (p *Pusher) Prepare(ctx context.Context) error {
+func (p *Pusher) Prepare(ctx context.Context) error { return named(p.Store, p.prepare(ctx)) }
+
+func (p *Pusher) prepare(ctx context.Context) error {
 	if err := p.take(); err != nil {
 		return err
 	}
@@ -184,6 +187,15 @@ func (p *Pusher) take() error {
 	}
 	p.lock = f
 	return nil
+}
+
+// named puts the place before what a request to it said.
+func named(s Store, err error) error {
+	var e *Error
+	if errors.As(err, &e) && !strings.HasPrefix(err.Error(), s.String()) {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return err
 }
 
 // says names the place with what it holds.
@@ -359,7 +371,9 @@ var errMoved = errors.New("the run published anew meanwhile")
 
 // Pass sends what the store lacks, the manifest last, and removes what it lists no more. The store's manifest lists whole objects
 // only, at any moment. An error leaves all that was sent; the next Pass goes on.
-func (p *Pusher) Pass(ctx context.Context) error {
+func (p *Pusher) Pass(ctx context.Context) error { return named(p.Store, p.passes(ctx)) }
+
+func (p *Pusher) passes(ctx context.Context) error {
 	if err := p.take(); err != nil {
 		return err
 	}
@@ -399,7 +413,7 @@ func (p *Pusher) pass(ctx context.Context, m storage.Manifest, text []byte) erro
 		return p.unsure(err)
 	}
 	if fresh {
-		return p.Verify(ctx)
+		return p.verify(ctx)
 	}
 	return nil
 }
@@ -605,7 +619,9 @@ func (p *Pusher) remove(ctx context.Context, m storage.Manifest) error {
 }
 
 // Verify asks the store whether everything that its manifest lists is there.
-func (p *Pusher) Verify(ctx context.Context) error {
+func (p *Pusher) Verify(ctx context.Context) error { return named(p.Store, p.verify(ctx)) }
+
+func (p *Pusher) verify(ctx context.Context) error {
 	list, err := p.Store.List(ctx)
 	if err != nil {
 		return p.unsure(err)
