@@ -20,7 +20,7 @@ import (
 const (
 	childEnv    = "TRANCHE_PUSH_CHILD"     // the directory
 	childURLEnv = "TRANCHE_PUSH_CHILD_URL" // where to
-	killsEnv    = "TRANCHE_PUSH_KILLS"     // how many kills; default 8
+	killsEnv    = "TRANCHE_PUSH_KILLS"     // how many kills; default 6
 )
 
 func TestMain(m *testing.M) {
@@ -74,7 +74,7 @@ func killed(t *testing.T, dir, url string, after time.Duration) bool {
 // A push is killed at random moments while the run goes on between them: at each of these moments the place holds a whole state of
 // the run or none, and in the end it holds the run.
 func TestAKilledPushLeavesWholeStates(t *testing.T) {
-	kills := 8
+	kills := 6
 	if text := os.Getenv(killsEnv); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -82,7 +82,7 @@ func TestAKilledPushLeavesWholeStates(t *testing.T) {
 		}
 		kills = n
 	} else if testing.Short() {
-		t.Skip("kills 8 processes: skipped with -short")
+		t.Skip("kills 6 processes: skipped with -short")
 	}
 	server, url := useFake(t, "s3")
 	server.Page = 1000
@@ -135,7 +135,7 @@ func TestAKilledPushLeavesWholeStates(t *testing.T) {
 		}
 	}
 	t.Logf("%d pushes were killed of %d that were to be, in %v each; %d times there was no manifest yet, %d times half an upload was left", cut, kills, long, none, halves)
-	if kills >= 8 && cut == 0 {
+	if kills >= 6 && cut == 0 {
 		t.Error("no push was killed on its way: nothing was tried")
 	}
 	killed(t, dir, url, 0)

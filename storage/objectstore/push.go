@@ -211,14 +211,15 @@ func (p *Pusher) checkWriting(ctx context.Context) error {
 	if err := put("tranche can write here\n", Condition{}); err != nil {
 		return err
 	}
-	err := put("tranche must not replace this\n", Condition{Absent: true})
-	var e *Error
-	switch b, s3 := p.Store.(*bucket); {
-	case errors.Is(err, ErrConflict):
-	case s3 && (err == nil || errors.As(err, &e) && e.Status == http.StatusNotImplemented):
-		b.loose.Store(true)
-	case err != nil:
-		return err
+	if b, ok := p.Store.(*bucket); ok { // the others all do
+		err := put("tranche must not replace this\n", Condition{Version: strings.Repeat("0", 32)}) // nothing has that one
+		var e *Error
+		switch {
+		case err == nil, errors.As(err, &e) && e.Status == http.StatusNotImplemented:
+			b.loose.Store(true)
+		case !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound): // whoever checks beside us may have deleted it
+			return err
+		}
 	}
 	if err := p.Store.Delete(ctx, checkKey); !errors.Is(err, ErrDenied) {
 		return err
