@@ -86,7 +86,7 @@ run() {
   serve 8333 "$home/gcs-$gcs/fake-gcs-server" -scheme http -host 127.0.0.1 -port 8333 -backend memory -data "$work/gcs" -public-host 127.0.0.1:8333 -external-url http://127.0.0.1:8333
   STORAGE_EMULATOR_HOST=127.0.0.1:8333 try fake-gcs-server gs://bucket/runs
 
-  serve 8334 "$home/azurite-$azurite/node_modules/.bin/azurite-blob" --silent --skipApiVersionCheck --blobPort 8334 --location "$work/azurite" --inMemoryPersistence
+  serve 8334 "$home/azurite-$azurite/node_modules/.bin/azurite-blob" --silent --skipApiVersionCheck --blobPort 8334 --location "$work/azurite"
   # The account and the key are Azurite's own, known to all.
   export AZURE_STORAGE_CONNECTION_STRING="DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;BlobEndpoint=http://127.0.0.1:8334/devstoreaccount1;"
   try azurite az://bucket/runs

@@ -149,7 +149,7 @@ func (b *bucket) holds(ctx context.Context, key string, when Condition) error {
 		return nil
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return err
-	case err != nil, when.Absent, o.Version != when.Version:
+	case err != nil || when.Absent || o.Version != when.Version:
 		return &Error{Op: "put", Key: key, Kind: ErrConflict}
 	}
 	return nil
@@ -214,6 +214,11 @@ func (b *bucket) fill(ctx context.Context, key, id string, body io.ReaderAt, c c
 	})
 	if err != nil {
 		return "", err
+	}
+	if when != (Condition{}) { // there are services that hold conditions of whole objects only
+		if err := b.holds(ctx, key, when); err != nil {
+			return "", err
+		}
 	}
 	var o minio.PutObjectOptions
 	conditions(&o, when)
