@@ -2,9 +2,7 @@ package storage
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -103,22 +101,8 @@ func rowsIn(parts []Part) int64 {
 func (m Manifest) files() []Part { return slices.Concat(m.Parts, m.Failures) }
 
 func loadManifest(fsys fileSystem, dir string) (Manifest, error) {
-	name := filepath.Join(dir, manifestName)
-	b, err := readFile(fsys, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Manifest{}, fmt.Errorf("%s: %w: it has no %s", dir, ErrNotRun, manifestName)
-	}
-	if err != nil {
-		return Manifest{}, fmt.Errorf("read the manifest: %w", err)
-	}
-	var m Manifest
-	if err := json.Unmarshal(b, &m); err != nil {
-		return Manifest{}, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
-	}
-	if m.SchemaVersion != SchemaVersion {
-		return Manifest{}, fmt.Errorf("%s has schema version %d: this program reads version %d", name, m.SchemaVersion, SchemaVersion)
-	}
-	return m, nil
+	m, _, err := readManifest(fsys, dir)
+	return m, err
 }
 
 func saveManifest(fsys fileSystem, dir string, m Manifest) error {

@@ -11,7 +11,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -76,7 +75,7 @@ func (c Rescoring) Validate() error {
 	if c.Into != "" && c.Run == "" {
 		bad("rescoring into %s: expected Run", c.Into)
 	}
-	if c.Set == "" || c.Set == PlayedRewards || strings.HasPrefix(c.Set, ".") || strings.Trim(c.Set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
+	if c.Set == PlayedRewards || !isSetName(c.Set) {
 		bad("set %q: expected letters, digits, dots, dashes and underscores, and not %q", c.Set, PlayedRewards)
 	}
 	if c.Width < 0 {

@@ -93,7 +93,7 @@ func appendTurn(dst []byte, h turnHeader, e *episode.Episode, s *episode.Step) (
 	dst = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(dst, h.seq), h.prev)
 	dst = append(dst, h.key[:]...)
 	dst = binary.LittleEndian.AppendUint32(dst, h.attempt)
-	dst = append(binary.LittleEndian.AppendUint32(dst, h.turn), flag(h.ends))
+	dst = append(binary.LittleEndian.AppendUint32(dst, h.turn), presence(h.ends))
 	at := len(dst)
 	dst, err := appendTurnText(append(dst, 0, 0, 0, 0), textOf(h, e, s))
 	if err != nil {
@@ -172,10 +172,10 @@ func appendID(dst []byte, id int32) []byte {
 }
 
 func appendLogprob(dst []byte, lp episode.Logprob) []byte {
-	return binary.LittleEndian.AppendUint32(append(dst, flag(lp.Known)), math.Float32bits(lp.Value))
+	return binary.LittleEndian.AppendUint32(append(dst, presence(lp.Known)), math.Float32bits(lp.Value))
 }
 
-func flag(b bool) byte {
+func presence(b bool) byte {
 	if b {
 		return 1
 	}

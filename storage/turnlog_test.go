@@ -169,7 +169,7 @@ func mustLive(t *testing.T, a *actors, dir string, tasks int) {
 	}
 }
 
-func sameRows(t *testing.T, dir string, want map[string]*Row) {
+func rowsAre(t *testing.T, dir string, want map[string]*Row) {
 	t.Helper()
 	got := rowsOf(t, dir)
 	if len(got) != len(want) {
@@ -225,7 +225,7 @@ func TestEpisodesGoOnWhereverTheProcessDies(t *testing.T) {
 				disk.loseUnsynced(t)
 			}
 			mustLive(t, &a, dir, tasks)
-			sameRows(t, dir, want)
+			rowsAre(t, dir, want)
 			if most := once.calls + 2*tasks; !lose && a.calls > most {
 				t.Fatalf("fault at operation %d of %d: %d calls, %d without it: more than a turn for each of %d episodes was played again", k, clean.ops, a.calls, once.calls, 2*tasks)
 			}
@@ -262,7 +262,7 @@ func TestEpisodesGoOnThroughManyCrashes(t *testing.T) {
 			break
 		}
 	}
-	sameRows(t, dir, rowsOf(t, whole))
+	rowsAre(t, dir, rowsOf(t, whole))
 	if most := once.calls + lives*2*tasks; a.calls > most || lives < 5 {
 		t.Errorf("%d calls over %d lives, %d without crashes, at most %d", a.calls, lives, once.calls, most)
 	}

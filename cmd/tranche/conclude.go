@@ -29,6 +29,9 @@ func (s *session) conclude(runErr error) error {
 		why = ending{codeDisk, "the dataset could not be sealed", s.diskTrouble(err)}
 	}
 	r.Notes = append(r.Notes, s.compactionNotes()...)
+	if err := s.finishPublishing(r); err != nil && why.err == nil && (why.code == codeOK || why.code == codePartial) {
+		why = ending{codeOf(err), why.text, err}
+	}
 	if err := s.show(r); err != nil {
 		return err
 	}

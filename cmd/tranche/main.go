@@ -1,6 +1,7 @@
 // Command tranche is the one binary: it turns task files into datasets of episodes (run, resume), shows them (view, explain), judges them
 // anew (rescore), writes them for trainers (export) and serves them while a run goes on (feed), sends batch files (batch), finds out what servers can do (probe), runs programs in sandboxes (sandbox), serves the simulated engine
 // (engine), compares scheduling policies (bench) and fits the engine to a real server (calibrate).
+// It brings runs into object stores and back (push, pull).
 //
 // It is the only place that names concrete parts: session.go builds them from the settings and nothing else does. It holds no
 // policy of its own: which call goes where is scheduler's, what a row looks like is storage's. Open main.go for how a command
@@ -103,6 +104,8 @@ type cli struct {
 	Feed      feedCmd      `cmd:"" help:"Serve the rows of a run over HTTP as Arrow streams, while it goes on or after."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
 	Compact   compactCmd   `cmd:"" help:"Make the small files of a run into larger ones."`
+	Push      pushCmd      `cmd:"" help:"Bring a run into an object store: what it lacks, the manifest last."`
+	Pull      pullCmd      `cmd:"" help:"Fetch a run from an object store into a directory."`
 	Rescore   rescoreCmd   `cmd:"" help:"Judge the stored episodes of a run anew, with other graders, and play nothing."`
 	Export    exportCmd    `cmd:"" help:"Write the rows of a run as what a trainer loads."`
 	Audit     auditCmd     `cmd:"" help:"Try the graders on every task before a run, or hold what a run stored against what a server says of it now."`
@@ -140,6 +143,10 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Probe.do(ctx, a, i.given)
 	case "compact":
 		return i.cli.Compact.do(ctx, a, i.given)
+	case "push":
+		return i.cli.Push.do(ctx, a)
+	case "pull":
+		return i.cli.Pull.do(ctx, a)
 	case "rescore":
 		return i.cli.Rescore.do(ctx, a)
 	case "export":

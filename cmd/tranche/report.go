@@ -11,6 +11,7 @@ import (
 
 	"tranche/sampler"
 	"tranche/storage"
+	"tranche/storage/objectstore"
 )
 
 // document is the JSON of run, resume and view, and what summary.json holds.
@@ -40,6 +41,8 @@ type report struct {
 	Files     files           `json:"files"`
 	Skipped   skippedRows     `json:"input"`
 	Notes     []string        `json:"notes,omitempty"`
+
+	Published *objectstore.Pushed `json:"published,omitempty"` // absent without --publish, and in summary.json, which is published itself
 
 	OpenEnd     bool                          `json:"open_end,omitempty"`    // how many episodes there will be is not known; episodes counts those stored
 	Draws       *drawsReport                  `json:"draws,omitempty"`       // where what is drawn depends on results

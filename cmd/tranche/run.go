@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"tranche/storage/objectstore"
 )
 
 type runCmd struct {
@@ -87,6 +89,10 @@ func (s *session) start(ctx context.Context) error {
 	}
 	defer s.closeFeed()
 	if err := s.listenFeed(); err != nil {
+		return err
+	}
+	defer s.dropPublishing()
+	if err := s.openPublishing(ctx); err != nil {
 		return err
 	}
 	if err := s.openFleet(ctx); err != nil {
@@ -190,6 +196,10 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 	if err := s.listenFeed(); err != nil {
 		return err
 	}
+	defer s.dropPublishing()
+	if err := s.openPublishing(ctx); err != nil {
+		return err
+	}
 	if err := s.openStorage(); err != nil {
 		return err
 	}
@@ -212,6 +222,9 @@ func (s *session) resume(ctx context.Context, old *runFile) error {
 func notAFile(path, expected string) error {
 	if path == "" {
 		return nil
+	}
+	if objectstore.IsURL(path) {
+		return fmt.Errorf("%s: %s on a disk; `tranche pull %s DIR` makes one of a run in an object store", path, expected, quoted(path))
 	}
 	info, err := os.Stat(path)
 	switch {

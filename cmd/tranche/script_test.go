@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"tranche/internal/fakestore"
 )
 
 func TestMain(m *testing.M) {
@@ -24,18 +26,23 @@ func TestMain(m *testing.M) {
 //	await FILE                 wait up to two minutes until the file exists
 //	[race] skip …              under the race detector: for what runs nothing at once that other scripts do not
 //
-// $EXAMPLES is the folder of examples.
+// $EXAMPLES is the folder of examples, $S3 a bucket of a fake service.
 func TestScripts(t *testing.T) {
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
 	}
+	store := fakestore.New(t, "s3")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples)
 			e.Setenv("NO_COLOR", "1")
+			e.Setenv("S3", "s3://"+store.Bucket)
+			e.Setenv("AWS_ENDPOINT_URL", store.URL())
+			e.Setenv("AWS_ACCESS_KEY_ID", "id")
+			e.Setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-scripts")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "await": await},

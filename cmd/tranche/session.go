@@ -46,6 +46,7 @@ type session struct {
 	writer                     *storage.Writer
 	closed                     bool // the writer is
 	feed                       runFeed
+	publishing                 publishing
 	before                     int64 // episodes settled by earlier invocations
 	began                      time.Time
 
@@ -420,6 +421,7 @@ func (s *session) openStorage() (err error) {
 	}
 	s.before = settled(s.writer.Counts())
 	s.tellRecovery()
+	s.beginPublishing()
 	return s.draws.open(s)
 }
 

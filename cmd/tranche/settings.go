@@ -134,6 +134,7 @@ type Settings struct {
 	StopOnUnscoredShare float64 `default:"0.5" placeholder:"SHARE" group:"limits" scope:"operation" help:"Stop the run when graders failed on more than this share of at least 100 episodes that ended well; a task that states no answer is no such failure. 0 = never. Default: ${default}."`
 
 	// How the dataset is written.
+	Publish       string        `placeholder:"URL" group:"files" scope:"operation" help:"Bring the dataset into an object store too, part by part while it grows: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///PATH, with the credentials of the environment; see docs/object-stores.md. It is tried before the run begins, and never holds it up. Default: none."`
 	KeepRaw       bool          `group:"files" scope:"operation" help:"Keep the last answer to every model call as it came (column raw), up to 4 MiB an answer and 16 MiB an episode. Of an answer that was cut with its batch that is the last part; batches go out call by call."`
 	PartBytes     Bytes         `default:"64MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A part file is closed at this size (before compression). Default: ${default}."`
 	RowGroupBytes Bytes         `default:"8MiB" placeholder:"SIZE" group:"files" scope:"operation" help:"A row group is closed at this size (before compression). Default: ${default}."`
@@ -201,6 +202,7 @@ func (s *Settings) check() error {
 	s.validateTail(f)
 	s.validateSampler(f)
 	s.validateFeed(f)
+	s.checkPlaces(f)
 	for i, spec := range s.Reward {
 		if spec.Weight != nil && *spec.Weight < 0 {
 			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)

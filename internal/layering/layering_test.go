@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"storage/export":                     {"storage", "episode"},
 	"storage/arrowrows":                  {"episode", "storage"},
 	"storage/feed":                       {"episode", "storage", "storage/arrowrows"},
+	"storage/objectstore":                {"storage", "episode"},
 	"monitor":                            {"episode"},
 	"bench":                              {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
 	"cmd/tranche":                        {"*"},
@@ -63,6 +64,7 @@ var mayImport = map[string][]string{
 	"internal/offspring":                 {},
 	"internal/redirect":                  {},
 	"internal/mock":                      {},
+	"internal/fakestore":                 {},
 	"internal/layering":                  {},
 	"internal/interop":                   {"*"}, // programs of others against this binary: tests only
 	"scripts":                            {},
@@ -81,6 +83,9 @@ var owners = map[string][]string{
 	"github.com/parquet-go/parquet-go":         {"storage"},
 	"github.com/apache/arrow-go/v18":           {"storage", "storage/arrowrows"},
 	"github.com/klauspost/compress":            {"storage"},
+	"github.com/minio/minio-go/v7":             {"storage/objectstore"},
+	"github.com/Azure/azure-sdk-for-go":        {"storage/objectstore"},
+	"golang.org/x/oauth2":                      {"storage/objectstore"},
 	"github.com/goccy/go-yaml":                 {"cmd/tranche"},
 	"github.com/alecthomas/kong":               {"cmd/tranche"},
 	"golang.org/x/term":                        {"cmd/tranche"},
@@ -165,10 +170,10 @@ func layerFault(u use) string {
 	return fmt.Sprintf("%s: package %s may not import %s (allowed: %v)", u.file, u.pkg, target, allowed)
 }
 
-// testMayImport: tests use the mock server, tests of a client may run it against the simulated engine, the attacks are tried on every back
+// testMayImport: tests use the mock servers, tests of a client may run it against the simulated engine, the attacks are tried on every back
 // end, and the code tools on the one that runs everywhere.
 func testMayImport(pkg, target string) bool {
-	return target == "internal/mock" || pkg == "inference" && target == "inference/enginesim" ||
+	return target == "internal/mock" || target == "internal/fakestore" || pkg == "inference" && target == "inference/enginesim" ||
 		pkg == "sampler/taskfile" && target == "storage" || pkg == "action/sandbox/sandboxtest" && strings.HasPrefix(target, "action/sandbox/") ||
 		pkg == "action/codetools" && target == "action/sandbox/plain" ||
 		(pkg == "reward/codegrade" || pkg == "reward/usergrade") && target == "action/sandbox/ns" ||

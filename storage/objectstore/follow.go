@@ -1,0 +1,147 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tranche/storage"
+)
+
+// longestAbsent is the pause between two tries while the store cannot be reached.
+const longestAbsent = time.Minute
+
+// Follower pushes what a run publishes, while it publishes, in a goroutine of its own: nothing of the run waits for it.
+type Follower struct {
+	pusher *Pusher
+	tell   func(text string)
+	stop   chan struct{} // closed by Finish
+	done   chan struct{} // closed by the goroutine
+	cancel context.CancelFunc
+	final  error // why it ended by itself; read after done
+}
+
+// Follow begins. tell gets what a person should know: that the store went away, came back, or belongs to another. The caller ends it
+// with Finish or Close.
+func Follow(ctx context.Context, p *Pusher, tell func(text string)) *Follower {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &Follower{pusher: p, tell: tell, stop: make(chan struct{}), done: make(chan struct{}), cancel: cancel}
+	go f.run(ctx)
+	return f
+}
+
+// hopeless tells whether no later pass can go well, because the place is somebody else's.
+func hopeless(err error) bool {
+	for _, kind := range []error{ErrConflict, ErrOtherRun, ErrAhead, ErrStray} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *Follower) run(ctx context.Context) {
+	defer close(f.done)
+	wait, seen, away := f.pusher.Every, state{}, false
+	for f.awake(ctx, wait) {
+		now := stateOf(f.pusher.Dir)
+		if now == seen {
+			continue
+		}
+		began := time.Now()
+		err := f.pusher.Pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			// At least half of the time is left to others.
+			seen, wait = now, max(f.pusher.Every, time.Since(began))
+			if away {
+				f.tell(fmt.Sprintf("%s: publishing goes on", f.pusher.Store))
+			}
+			away = false
+		case hopeless(err):
+			f.final = err
+			f.tell(fmt.Sprintf("nothing more is published: %v", err))
+			return
+		case !errors.Is(err, storage.ErrNotRun): // else the run has not begun
+			if !away {
+				f.tell(fmt.Sprintf("%v; the run goes on, and publishing is tried again", err))
+			}
+			wait, away = min(2*wait, longestAbsent), true
+		}
+	}
+}
+
+// awake waits; false when the follower is to end.
+func (f *Follower) awake(ctx context.Context, wait time.Duration) bool {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-f.stop:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// state tells one manifest file from the one that replaces it.
+type state struct {
+	changed time.Time
+	bytes   int64
+}
+
+func stateOf(dir string) state {
+	info, err := os.Stat(filepath.Join(dir, manifestKey))
+	if err != nil {
+		return state{}
+	}
+	return state{info.ModTime(), info.Size()}
+}
+
+// Finish pushes what there is now, after the run, and ends. It gives up when nothing went out for Push.Patience, or ctx ends. The error
+// says why the store lacks something.
+func (f *Follower) Finish(ctx context.Context) error {
+	defer f.cancel()
+	close(f.stop)
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		f.cancel()
+		<-f.done
+	}
+	if f.final != nil {
+		return f.final
+	}
+	return f.flush(ctx)
+}
+
+func (f *Follower) flush(ctx context.Context) error {
+	moved, since := f.pusher.Progress().Sent, time.Now()
+	for wait := f.pusher.Every; ; wait = min(2*wait, longestAbsent) {
+		err := f.pusher.Pass(ctx)
+		if err == nil {
+			err = f.pusher.Verify(ctx)
+		}
+		if err == nil || !MayPass(err) || ctx.Err() != nil {
+			return err
+		}
+		if n := f.pusher.Progress().Sent; n > moved {
+			moved, since = n, time.Now()
+		}
+		if time.Since(since)+wait > f.pusher.Patience || sleep(ctx, wait) != nil {
+			return err
+		}
+	}
+}
+
+// Close ends without pushing; what was begun is given up.
+func (f *Follower) Close() {
+	f.cancel()
+	<-f.done
+}

@@ -1,0 +1,358 @@
+package objectstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"tranche/storage"
+)
+
+// Pull says what is to be fetched. The zero value of every field but Store and Dir is its default.
+type Pull struct {
+	// Store is where the run is.
+	Store Store
+	// Dir is the run directory it becomes: a new or empty one, one that an earlier pull began, or an earlier state of the same run
+	// without rows of its own.
+	Dir string
+	// Width is how many objects are on their way at once. Default 4.
+	Width int
+	// Attempts is how often an object is fetched that breaks off or comes with other bytes. Default 4.
+	Attempts int
+}
+
+// Validate reports every fault at once.
+func (c Pull) Validate() error {
+	var errs []error
+	if c.Dir == "" || c.Store == nil {
+		errs = append(errs, errors.New("objectstore: pull: expected Dir and Store"))
+	}
+	if c.Width < 0 || c.Width > 256 || c.Attempts < 0 {
+		errs = append(errs, fmt.Errorf("objectstore: pull: Width is %d, Attempts %d: expected 0 (default) to 256, and 0 or more", c.Width, c.Attempts))
+	}
+	return errors.Join(errs...)
+}
+
+// Pulled is what came of it so far.
+type Pulled struct {
+	URL          string `json:"url"`
+	Dir          string `json:"dir"`
+	Generation   int64  `json:"generation"` // of the manifest
+	Rows         int64  `json:"rows"`
+	Failures     int64  `json:"failure_rows"`
+	Files        int    `json:"files"` // that are there and whole
+	Bytes        int64  `json:"bytes"`
+	Fetched      int    `json:"files_fetched"`
+	FetchedBytes int64  `json:"bytes_fetched"`
+	Of           int    `json:"-"`
+	OfBytes      int64  `json:"-"`
+}
+
+// Puller brings a run from a store into a directory. One goroutine calls its methods; Progress may be called by any.
+type Puller struct {
+	Pull
+	claims bool       // the run has a run.yaml, which is fetched first
+	mu     sync.Mutex // guards result
+	result Pulled
+}
+
+// NewPuller asks nobody anything yet.
+func NewPuller(cfg Pull) (*Puller, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, 4)
+	return &Puller{Pull: cfg, result: Pulled{URL: cfg.Store.String(), Dir: cfg.Dir}}, nil
+}
+
+// Progress is how far it came.
+func (p *Puller) Progress() Pulled {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.result
+}
+
+// Run fetches everything, compares it with the manifest, and writes the manifest last: until then the directory is no run. What is
+// there already is not fetched again. Errors: those of the store, ErrNoRun, ErrOtherRun, ErrAhead, storage.ErrLocked,
+// storage.ErrNotRun, storage.ErrDamaged.
+func (p *Puller) Run(ctx context.Context) error { return named(p.Store, p.run(ctx)) }
+
+func (p *Puller) run(ctx context.Context) error {
+	found, err := readRemote(ctx, p.Store) // before anything is made: there may be nothing
+	if err != nil {
+		return err
+	}
+	if err := storage.MakeRunDir(p.Dir); err != nil {
+		return err
+	}
+	lock, err := storage.Lock(p.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.all(ctx, found), lock.Close())
+}
+
+// all fetches the state that the store has now. A publisher may replace it meanwhile and remove what was listed: then again.
+func (p *Puller) all(ctx context.Context, found remote) error {
+	for {
+		err := p.state(ctx, found)
+		if !errors.Is(err, ErrNotFound) && !errors.Is(err, storage.ErrDamaged) {
+			return err
+		}
+		after, rerr := readRemote(ctx, p.Store)
+		if rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		if after.sum == found.sum {
+			return fmt.Errorf("%s: %w: %w", p.Store, storage.ErrDamaged, err)
+		}
+		found = after
+	}
+}
+
+func (p *Puller) state(ctx context.Context, found remote) error {
+	old, err := p.before(ctx, found)
+	if err != nil {
+		return err
+	}
+	parts, extras, err := p.plan(ctx, found)
+	if err != nil {
+		return err
+	}
+	if len(extras) > 0 && extras[0].Key == runFileKey { // it says whose the directory is from now on
+		if err := p.extra(ctx, extras[0]); err != nil {
+			return err
+		}
+		extras = extras[1:]
+	}
+	err = each(ctx, len(parts), p.Width, func(ctx context.Context, i int) error { return p.part(ctx, parts[i]) })
+	if err == nil {
+		err = each(ctx, len(extras), p.Width, func(ctx context.Context, i int) error { return p.extra(ctx, extras[i]) })
+	}
+	if err != nil {
+		return err
+	}
+	text, o, err := readObject(ctx, p.Store, manifestKey)
+	if err != nil {
+		return err
+	}
+	if sum := sumBytes(text); sum != found.sum {
+		return fmt.Errorf("%s: %w", manifestKey, ErrNotFound) // a later one; its files are other ones
+	}
+	err = storage.PublishFile(p.path(manifestKey), true, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	}, func(string) error { return nil })
+	if err != nil {
+		return err
+	}
+	p.settle(o.Bytes, true)
+	p.mu.Lock()
+	p.result.Generation, p.result.Rows, p.result.Failures = found.manifest.Generation, found.manifest.Rows, found.manifest.FailureRows
+	p.mu.Unlock()
+	return p.drop(old, found.manifest)
+}
+
+// before looks at the directory: what it holds must be an earlier state of the same run, without rows that nobody else has.
+func (p *Puller) before(ctx context.Context, found remote) (storage.Manifest, error) {
+	says := func(err error) error { return fmt.Errorf("%s %w", p.Dir, err) }
+	ours, err := os.ReadFile(filepath.Join(p.Dir, runFileKey))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storage.Manifest{}, err
+	}
+	theirs, _, err := readObject(ctx, p.Store, runFileKey)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return storage.Manifest{}, err
+	}
+	if len(ours) > 0 && !bytes.Equal(ours, theirs) {
+		return storage.Manifest{}, says(ErrOtherRun)
+	}
+	p.claims = len(theirs) > 0
+	m, text, err := storage.LoadManifest(p.Dir)
+	switch {
+	case errors.Is(err, storage.ErrNotRun):
+		return storage.Manifest{}, p.unclaimed(len(ours) > 0)
+	case err != nil:
+		return m, err
+	}
+	if sumBytes(text) == found.sum {
+		return m, nil
+	}
+	if err := follows(m, found.manifest, says); err != nil {
+		return m, err
+	}
+	switch rows, err := storage.JournalRows(p.Dir); {
+	case err != nil:
+		return m, err
+	case rows > 0:
+		return m, fmt.Errorf("%s has %d rows in its journal that the store has not: it %w than %s", p.Dir, rows, ErrAhead, p.Store)
+	}
+	return m, nil
+}
+
+// unclaimed refuses a directory without a manifest that has files with rows, where no pull of this run has begun.
+func (p *Puller) unclaimed(begun bool) error {
+	if begun || !p.claims {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(p.Dir, "parts", "*.parquet"))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s %w: %s, and no %s; expected a new or an empty directory", p.Dir, ErrStray, files[0], manifestKey)
+}
+
+// plan lists what is to be there. Names come from the store and are not trusted: only those that a run has are taken.
+func (p *Puller) plan(ctx context.Context, found remote) (parts []storage.Part, extras []Object, err error) {
+	parts = found.manifest.Published()
+	var size int64
+	for _, part := range parts {
+		if !storage.IsPartPath(part.Path) {
+			return nil, nil, fmt.Errorf("%w: %s lists %q, which is no name of a part", errWrongName, manifestKey, part.Path)
+		}
+		size += part.Bytes
+	}
+	list, err := p.Store.List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, o := range list {
+		if storage.IsExtra(o.Key) {
+			extras = append(extras, o)
+			size += o.Bytes
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.SortStableFunc(extras, func(a, b Object) int { return cmp.Compare(order(a.Key), order(b.Key)) })
+	p.result.Files, p.result.Bytes, p.result.Of, p.result.OfBytes = 0, 0, len(parts)+len(extras)+1, size
+	return parts, extras, nil
+}
+
+// order puts run.yaml before all else.
+func order(key string) int {
+	if key == runFileKey {
+		return 0
+	}
+	return 1
+}
+
+// errWrongName: a manifest that no program of ours wrote.
+var errWrongName = errors.New("the manifest in the store is not one of this program")
+
+func (p *Puller) settle(size int64, fetched bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result.Files++
+	p.result.Bytes += size
+	if fetched {
+		p.result.Fetched++
+		p.result.FetchedBytes += size
+	}
+}
+
+func (p *Puller) path(key string) string { return filepath.Join(p.Dir, filepath.FromSlash(key)) }
+
+// part fetches a file with rows, unless it is there as the manifest says.
+func (p *Puller) part(ctx context.Context, part storage.Part) error {
+	if f, err := os.Open(p.path(part.Path)); err == nil {
+		sum, err := sumOf(f, 0, part.Bytes)
+		info, serr := f.Stat()
+		if errors.Join(f.Close(), err, serr) == nil && info.Size() == part.Bytes && sum == part.SHA256 {
+			p.settle(part.Bytes, false)
+			return nil
+		}
+	}
+	return p.fetch(ctx, part.Path, part.Bytes, part.SHA256)
+}
+
+// extra fetches a file that may change; where the store knows its sum, it is compared.
+func (p *Puller) extra(ctx context.Context, o Object) error {
+	err := p.fetch(ctx, o.Key, -1, "")
+	if errors.Is(err, ErrNotFound) {
+		return nil // removed since
+	}
+	return err
+}
+
+// fetch writes an object to a file of its own name when it is whole: size and sum are what it must have, -1 and "" = what the store
+// says of it.
+func (p *Puller) fetch(ctx context.Context, key string, size int64, sum string) (err error) {
+	t := triesOf(Config{}.withDefaults())
+	t.attempts = p.Attempts
+	return t.do(ctx, func() error { return p.fetchOnce(ctx, key, size, sum) })
+}
+
+func (p *Puller) fetchOnce(ctx context.Context, key string, size int64, sum string) error {
+	body, o, err := p.Store.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if size < 0 {
+		size, sum = o.Bytes, o.SHA256
+	}
+	name := p.path(key)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	in, h, n := &source{r: body}, sha256.New(), int64(0)
+	err = storage.PublishFile(name, true, func(w io.Writer) (err error) {
+		n, err = io.Copy(io.MultiWriter(w, h), in)
+		return err
+	}, func(string) error {
+		if got := hex.EncodeToString(h.Sum(nil)); n != size || sum != "" && got != sum {
+			// Other bytes may be those of a connection that broke off quietly: they are fetched again like any failure.
+			return &Error{Op: "get", Key: key, Err: fmt.Errorf("%w: %d bytes with the SHA-256 %.12s came; expected %d with %.12s", storage.ErrDamaged, n, got, size, sum)}
+		}
+		return nil
+	})
+	if in.err != nil { // the disk has done nothing wrong
+		return noAnswer("get", key, in.err)
+	}
+	if err == nil {
+		p.settle(n, true)
+	}
+	return err
+}
+
+// source keeps the error of a reader.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// drop removes the files with rows of the earlier state that the manifest lists no more.
+func (p *Puller) drop(old, now storage.Manifest) error {
+	listed := map[string]bool{}
+	for _, part := range now.Published() {
+		listed[part.Path] = true
+	}
+	for _, part := range old.Published() {
+		if listed[part.Path] {
+			continue
+		}
+		if err := os.Remove(p.path(part.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what is published no more: %w", err)
+		}
+	}
+	return nil
+}

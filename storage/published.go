@@ -1,0 +1,136 @@
+package storage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ManifestName is the file that says what is published.
+const ManifestName = manifestName
+
+// RunFileName is the file that says what a run is. It is never replaced, so that it tells one run from another.
+const RunFileName = runFileName
+
+// LoadManifest reads what is published in a run directory at this moment, and the bytes that say so. ErrNotRun, ErrDamaged.
+func LoadManifest(dir string) (Manifest, []byte, error) { return readManifest(disk{}, dir) }
+
+func readManifest(fsys fileSystem, dir string) (Manifest, []byte, error) {
+	name := filepath.Join(dir, manifestName)
+	b, err := readFile(fsys, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Manifest{}, nil, fmt.Errorf("%s: %w: it has no %s", dir, ErrNotRun, manifestName)
+	}
+	if err != nil {
+		return Manifest{}, nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	m, err := ParseManifest(name, b)
+	return m, b, err
+}
+
+// ParseManifest reads the text of a manifest; name is for messages. ErrDamaged.
+func ParseManifest(name string, text []byte) (Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return Manifest{}, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
+	}
+	if m.SchemaVersion != SchemaVersion {
+		return Manifest{}, fmt.Errorf("%s has schema version %d: this program reads version %d", name, m.SchemaVersion, SchemaVersion)
+	}
+	return m, nil
+}
+
+// Published is every file with rows that a manifest lists: parts, failures, and the parts of every set of rewards.
+func (m Manifest) Published() []Part {
+	all := m.files()
+	for _, set := range m.RewardSets {
+		all = append(all, set.Parts...)
+	}
+	return all
+}
+
+// IsPartPath tells whether a path relative to a run directory, with forward slashes, is one that a manifest may list.
+func IsPartPath(name string) bool {
+	if _, ok := partNumber(name); !ok {
+		return false
+	}
+	switch folder := path.Dir(name); folder {
+	case partsDir, failuresDir:
+		return true
+	default:
+		set, ok := strings.CutPrefix(folder, rewardsDir+"/")
+		return ok && isSetName(set)
+	}
+}
+
+// isSetName tells whether a name can be that of a set of rewards.
+func isSetName(name string) bool {
+	return name != "" && !strings.HasPrefix(name, ".") && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == ""
+}
+
+// IsExtra tells whether a path relative to a run directory, with forward slashes, is a file that belongs to a run beside its rows and
+// its manifest.
+func IsExtra(name string) bool {
+	if slices.Contains([]string{runFileName, summaryName, accountName, DrawsName, TaskStatesName, StreamName}, name) {
+		return true
+	}
+	return path.Dir(name) == endpointsDir && path.Ext(name) == ".json" && !strings.HasPrefix(path.Base(name), ".")
+}
+
+// Extras lists the files of a run directory that belong to the run beside its rows and its manifest, with forward slashes, run.yaml first.
+func Extras(dir string) ([]string, error) {
+	names := []string{runFileName}
+	for _, folder := range []string{"", endpointsDir} {
+		entries, err := os.ReadDir(filepath.Join(dir, folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look for the files of run %s: %w", dir, err)
+		}
+		for _, e := range entries {
+			if name := path.Join(folder, e.Name()); e.Type().IsRegular() && IsExtra(name) && name != runFileName {
+				names = append(names, name)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, runFileName)); errors.Is(err, fs.ErrNotExist) {
+		names = names[1:]
+	}
+	return names, nil
+}
+
+// MakeRunDir makes a run directory without a manifest, or takes one that is there; ErrNotRun when it holds something else.
+func MakeRunDir(dir string) error { return prepareDir(disk{}, dir) }
+
+// Lock takes a run directory for writing until it is closed; ErrLocked when another process has it.
+func Lock(dir string) (io.Closer, error) {
+	lock, err := lockFile(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("run directory %s: %w", dir, err)
+	}
+	return lock, nil
+}
+
+// JournalRows counts the rows of a run that are in its journal only.
+func JournalRows(dir string) (int64, error) {
+	m, err := loadManifest(disk{}, dir)
+	if err != nil {
+		return 0, err
+	}
+	segments, err := openJournal(disk{}, dir, m.FirstSegment)
+	defer func() {
+		for _, s := range segments {
+			_ = s.file.Close()
+		}
+	}()
+	if err != nil {
+		return 0, err
+	}
+	rows, _, err := indexJournal(segments)
+	return int64(len(rows)), err
+}
