@@ -517,7 +517,7 @@ func (s *session) openEpisode(knobs *sampler.Knobs, d episode.Draw, sample int) 
 	params, err := knobs.Params(d, sample)
 	budget, berr := sampler.Budget(d.Task, s.budget())
 	e := episode.New(s.file.RunID, d, sample, params, budget, time.Now())
-	e.Due, e.Begun = knobs.Due(d.Task), s.writer.Begun(e.ID)
+	e.Due = knobs.Due(d.Task)
 	if name, prompt := knobs.Vary(d); name != "" {
 		e.Variant, e.Messages, e.NumPrompt = name, prompt, len(prompt)
 	}
@@ -554,7 +554,11 @@ func (s *session) build(ctx context.Context) (*pipeline, error) {
 	p.onClose(func() error { s.judges.lend(nil); sched.Close(); return nil })
 	p.run = scheduler.RunConfig{
 		Source: order, Done: s.writer.Done, Good: s.writer.Good, Quorum: s.quorum(), Sink: &countingSink{Sink: s.writer, tally: &s.tally, stats: &s.draws.stats}, MaxOpen: s.openEpisodes(),
-		Open:           func(d episode.Draw, sample int) *episode.Episode { return s.openEpisode(knobs, d, sample) },
+		Open: func(d episode.Draw, sample int) *episode.Episode {
+			e := s.openEpisode(knobs, d, sample)
+			e.Begun = s.writer.Begun(e.ID)
+			return e
+		},
 		Rollout:        &scheduler.Rollout{Sched: sched, Actor: actor, Scorer: scorer, Turns: s.writer, EpisodeTimeout: s.set.EpisodeTimeout},
 		Stop:           s.stopped.stop,
 		Drain:          s.set.DrainTimeout,
