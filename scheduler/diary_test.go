@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,7 +94,8 @@ func TestStoppedEpisodesGoOn(t *testing.T) {
 					t.Fatal(err)
 				}
 				m, log, rows, stops := wordy(), &turnMemory{}, map[string]*episode.Episode{}, 0
-				wentOn, longest := 0, 0
+				var wentOn atomic.Int64
+				longest := 0
 				for ; len(rows) < tasks; stops++ {
 					stop := make(chan struct{})
 					time.AfterFunc(time.Duration(3+stops%5)*time.Second, func() { close(stop) })
@@ -102,7 +104,7 @@ func TestStoppedEpisodesGoOn(t *testing.T) {
 							t.Errorf("%s: %v", e.ID, err)
 						}
 						if len(e.Turns) > 0 {
-							wentOn++
+							wentOn.Add(1)
 						}
 					}}
 					_, sink, err := play(t, Config{Endpoints: fleet(m), Concurrency: 8, Trace: trace}, RunConfig{Source: &list{n: tasks, samples: 1}, MaxOpen: open, Stop: stop,
@@ -133,10 +135,10 @@ func TestStoppedEpisodesGoOn(t *testing.T) {
 				if got, most := m.arrivals.Load(), whole.arrivals.Load()+int64(stops*open); c.goOn && got > most {
 					t.Errorf("%d calls over %d stops, %d without", got, stops, whole.arrivals.Load())
 				}
-				if (wentOn > 0) != (c.goOn && c.actor != nil) || c.goOn && len(rows) != tasks {
-					t.Errorf("%d episodes went on, %d rows", wentOn, len(rows))
+				if (wentOn.Load() > 0) != (c.goOn && c.actor != nil) || c.goOn && len(rows) != tasks {
+					t.Errorf("%d episodes went on, %d rows", wentOn.Load(), len(rows))
 				}
-				t.Logf("%d calls over %d stops, %d without; %d times an episode went on, the longest has %d turns", m.arrivals.Load(), stops, whole.arrivals.Load(), wentOn, longest)
+				t.Logf("%d calls over %d stops, %d without; %d times an episode went on, the longest has %d turns", m.arrivals.Load(), stops, whole.arrivals.Load(), wentOn.Load(), longest)
 			})
 		})
 	}
