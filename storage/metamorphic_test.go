@@ -101,7 +101,7 @@ func (y way) write(t *rapid.T, dir string, m made) {
 func TestSameRowsWhateverTheWay(t *testing.T) {
 	checks := "15"
 	if raceEnabled || testing.Short() {
-		checks = "4"
+		checks = "3"
 	}
 	defer setFlag(t, "rapid.checks", checks)()
 	m := made{run: "r", group: 3, failing: killFailing}
