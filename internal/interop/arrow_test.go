@@ -273,6 +273,47 @@ func TestATrainerFollowsThroughKills(t *testing.T) {
 	}
 }
 
+// TestATrainerFollowsTheRunsOwnFeed has it follow `tranche run --feed`, which waits for it at its end.
+func TestATrainerFollowsTheRunsOwnFeed(t *testing.T) {
+	interpreter := python(t)
+	dir := t.TempDir()
+	var tasks strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&tasks, "{\"id\":\"t%d\",\"prompt\":\"task %d\"}\n", i, i)
+	}
+	out, seen, addr := filepath.Join(dir, "run"), filepath.Join(dir, "seen"), freeAddr(t)
+	server := "http://" + engine(t, "--speed", "0.5") + "/v1"
+	trainer := exec.Command(interpreter, filepath.Join("python", "trainer.py"), "http://"+addr, "24", seen)
+	var result, diag bytes.Buffer
+	trainer.Stdout, trainer.Stderr = &result, &diag
+	if err := trainer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = trainer.Process.Kill() }() // it has ended where all is well
+	for range 2400 {
+		if _, err := os.Stat(seen); err == nil { // it is ready, and asks until somebody answers
+			break
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	succeed(t, 2*time.Minute, "run", write(t, filepath.Join(dir, "tasks.jsonl"), tasks.String()), "-n", "2", "--endpoint", server, "--model", "sim", "-o", out,
+		"--progress", "none", "--probe", "quick", "--feed", addr)
+	if err := trainer.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, diag.String())
+	}
+	var got struct {
+		IDs     []string
+		Streams int
+	}
+	if err := json.Unmarshal(result.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, result.String())
+	}
+	slices.Sort(got.IDs)
+	if len(slices.Compact(got.IDs)) != 24 || got.Streams != 1 {
+		t.Errorf("%d rows in %d streams, want 24 in one", len(got.IDs), got.Streams)
+	}
+}
+
 func rowsSeen(path string) (n int) {
 	b, _ := os.ReadFile(path) // not there before the first
 	_, _ = fmt.Sscan(string(b), &n)

@@ -91,14 +91,14 @@ func (s *Server) fill() {
 // watch looks for new rows and wakes the streams that wait for them.
 func (s *Server) watch(ctx context.Context) {
 	last := int64(-1)
-	wait := s.cfg.Poll
 	for {
 		err := s.order.Update()
 		if n := s.order.Len(); n != last || err != nil {
 			last = n
 			s.wake()
 		}
-		if wait = s.cfg.Poll; err != nil { // streams tell of it; the file may come back
+		wait := s.cfg.Poll
+		if err != nil { // streams tell of it; the file may come back
 			wait = max(wait, 2*time.Second)
 		}
 		select {

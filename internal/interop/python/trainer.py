@@ -1,6 +1,6 @@
 """Follows the feed of a run until it has so many rows, through every end of the feed and of the run, and prints what came.
 
-Usage: trainer.py URL ROWS SEEN    (the number of rows so far is written to the file SEEN)
+Usage: trainer.py URL ROWS SEEN    (the number of rows so far is written to the file SEEN, 0 at the start)
 """
 import http.client
 import json
@@ -14,6 +14,8 @@ import pyarrow
 url, rows, seen = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 ids, cursor, streams, broken = [], "", 0, 0
 deadline = time.time() + 150
+with open(seen, "w") as f:
+    f.write("0")
 while len(ids) < rows and time.time() < deadline:
     try:
         response = urllib.request.urlopen(url + "/v1/rows?follow=1&wait=2s&consumer=trainer" + (cursor and "&cursor=" + cursor), timeout=60)
