@@ -76,8 +76,8 @@ run() {
   try moto s3://bucket/runs
   "$home/bin/python" "$here/objectstores/read.py" rows bucket/runs/run/parts "$work/a/parts"
 
-  mkdir -p "$work/versity/bucket" "$work/versity-meta"
-  serve 8332 "$home/versity-$versity/versitygw" --port 127.0.0.1:8332 --access tranche --secret tranche-secret posix --sidecar "$work/versity-meta" "$work/versity"
+  mkdir -p "$work/versity/bucket" "$work/sidecar"
+  serve 8332 "$home/versity-$versity/versitygw" --port 127.0.0.1:8332 --access tranche --secret tranche-secret posix --sidecar "$work/sidecar" "$work/versity"
   export AWS_ENDPOINT_URL=http://127.0.0.1:8332
   try versitygw s3://bucket/runs
   "$home/bin/python" "$here/objectstores/read.py" rows bucket/runs/run/parts "$work/a/parts"
