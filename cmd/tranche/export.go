@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,7 +124,8 @@ func (c *exportCmd) export(ctx context.Context, a *app, run *storage.Run, cfg ex
 		return withCode(codeUsage, err)
 	}
 	if c.Out == "-" {
-		err = e.Write(ctx, run, a.stdout)
+		out := bufio.NewWriterSize(a.stdout, 64<<10)
+		err = cmp.Or(e.Write(ctx, run, out), out.Flush())
 	} else {
 		err = storage.PublishFile(c.Out, c.Force, func(w io.Writer) error { return e.Write(ctx, run, w) }, e.Check)
 	}
