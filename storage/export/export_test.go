@@ -404,9 +404,10 @@ func TestEveryRowIsAccountedFor(t *testing.T) {
 				cfg := Config{Shape: shape.Name, Format: format}
 				change(&cfg)
 				text, r := exported(t, run, cfg)
-				again, _ := exported(t, run, cfg)
-				if text != again {
-					t.Errorf("%s as %s, %s: other bytes the second time", shape.Name, format, name)
+				if name == "all" {
+					if again, _ := exported(t, run, cfg); text != again {
+						t.Errorf("%s as %s: other bytes the second time", shape.Name, format)
+					}
 				}
 				left := int64(0)
 				for _, n := range r.LeftOut {
