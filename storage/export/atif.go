@@ -98,8 +98,6 @@ type atifRunExtra struct {
 
 func newATIF(cfg *Config) maker { return &atif{cfg} }
 
-func (a *atif) model() any { return atifRecord{} }
-
 func (a *atif) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
 		tools, why := a.cfg.toolsOf(r)

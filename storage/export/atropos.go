@@ -33,8 +33,6 @@ func newAtropos(cfg *Config) maker {
 	return &atropos{&c}
 }
 
-func (a *atropos) model() any { return atroposRecord{} }
-
 func (a *atropos) make(rows []*storage.Row) ([]any, []string) {
 	var g atroposRecord
 	left := make([]string, len(rows))

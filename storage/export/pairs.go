@@ -25,8 +25,6 @@ type pairRecord struct {
 
 func newPairs(cfg *Config) maker { return &pairs{cfg} }
 
-func (p *pairs) model() any { return pairRecord{} }
-
 // candidate is a row that may be one half of a pair.
 type candidate struct {
 	row          int

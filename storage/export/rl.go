@@ -30,8 +30,6 @@ func (r arealRecord) tokens() (all, trained int) { return len(r.InputIDs), r.tra
 
 func newAReaL(cfg *Config) maker { return &areal{cfg} }
 
-func (a *areal) model() any { return arealRecord{} }
-
 func (a *areal) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) (records []any, why string) {
 		all, why := a.cfg.scored(r)
@@ -128,8 +126,6 @@ type slimeMetadata struct {
 func (r slimeRecord) tokens() (all, trained int) { return len(r.Tokens), r.trained }
 
 func newSlime(cfg *Config) maker { return &slime{cfg: cfg} }
-
-func (s *slime) model() any { return slimeRecord{} }
 
 func (s *slime) make(rows []*storage.Row) ([]any, []string) {
 	records, left := each(rows, s.samples)

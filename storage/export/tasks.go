@@ -65,13 +65,6 @@ func newSkyRL(cfg *Config) maker { return &tasks{cfg: cfg, skyrl: true} }
 
 func (t *tasks) know(s standing) { t.stand = s }
 
-func (t *tasks) model() any {
-	if t.skyrl {
-		return skyrlRecord{}
-	}
-	return verlRecord{}
-}
-
 func (t *tasks) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
 		prompt, ok := plainPrompt(r)
