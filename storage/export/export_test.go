@@ -495,7 +495,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 			t.Errorf("%q is missing in: %v", want, err)
 		}
 	}
-	for _, cfg := range []Config{{Shape: "nothing"}, {Shape: "messages", Format: Parquet, Arguments: AsObject}, {Shape: "verl-rl", MaxLength: 9}} {
+	for _, cfg := range []Config{{Shape: "nothing"}, {Shape: "messages", Format: Parquet, Arguments: AsObject}, {Shape: "verl-rl", MaxLength: 9}, {Shape: "messages", NoLogprobs: true}, {Shape: "areal", MinGap: 1}} {
 		if err := cfg.Validate(); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}
