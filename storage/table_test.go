@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,21 @@ type tablePart struct {
 
 // What another reader finds in a Table is what was added, null and empty told apart; row groups close by bytes.
 func TestTableReadsBack(t *testing.T) {
+	t.Run("type known", func(t *testing.T) {
+		tableReadsBack(t, func(w io.Writer) (func(tableRecord) error, func() error) {
+			table := NewTable[tableRecord](w)
+			return table.Add, table.Close
+		})
+	})
+	t.Run("type made", func(t *testing.T) {
+		tableReadsBack(t, func(w io.Writer) (func(tableRecord) error, func() error) {
+			table := NewTableOf(w, tableRecord{})
+			return func(r tableRecord) error { return table.Add(r) }, table.Close
+		})
+	})
+}
+
+func tableReadsBack(t *testing.T, open func(io.Writer) (add func(tableRecord) error, finish func() error)) {
 	name, long := "a", strings.Repeat("x", 3<<20)
 	records := []tableRecord{
 		{Name: &name, IDs: []int32{1, -2}, Parts: []tablePart{{"k", []string{"t"}}, {"l", nil}}, Inner: tablePart{Key: "i", Tags: []string{}}},
@@ -36,13 +52,13 @@ func TestTableReadsBack(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "t.parquet")
 	var out bytes.Buffer
-	table := NewTable(&out, tableRecord{})
+	add, finish := open(&out)
 	for _, r := range records {
-		if err := table.Add(r); err != nil {
+		if err := add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := table.Close(); err != nil {
+	if err := finish(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,10 +123,14 @@ func (c *exportCmd) export(ctx context.Context, a *app, run *storage.Run, cfg ex
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
+	write := func(w io.Writer) error { // what ended the context at the last row ends the export too
+		return cmp.Or(e.Write(ctx, run, w), context.Cause(ctx))
+	}
 	if c.Out == "-" {
-		err = e.Write(ctx, run, a.stdout)
+		out := bufio.NewWriterSize(a.stdout, 64<<10)
+		err = cmp.Or(write(out), out.Flush())
 	} else {
-		err = storage.PublishFile(c.Out, c.Force, func(w io.Writer) error { return e.Write(ctx, run, w) }, e.Check)
+		err = storage.PublishFile(c.Out, c.Force, write, e.Check)
 	}
 	if err != nil {
 		return err

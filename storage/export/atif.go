@@ -84,21 +84,19 @@ type atifTotals struct {
 }
 
 type atifRunExtra struct {
-	RunID       string             `json:"run_id"`
-	TaskID      string             `json:"task_id"`
-	GroupID     string             `json:"group_id"`
-	SampleIndex int32              `json:"sample_index"`
-	DataSource  string             `json:"data_source"`
-	Status      *string            `json:"status"`
-	StopReason  *string            `json:"stop_reason"`
-	Reward      *float64           `json:"reward"` // null = no verdict
-	Rewards     map[string]float64 `json:"rewards,omitempty"`
-	FaultClass  *string            `json:"fault_class,omitempty"`
+	RunID       string          `json:"run_id"`
+	TaskID      string          `json:"task_id"`
+	GroupID     string          `json:"group_id"`
+	SampleIndex int32           `json:"sample_index"`
+	DataSource  string          `json:"data_source"`
+	Status      *string         `json:"status"`
+	StopReason  *string         `json:"stop_reason"`
+	Reward      *real           `json:"reward"` // null = no verdict
+	Rewards     map[string]real `json:"rewards,omitempty"`
+	FaultClass  *string         `json:"fault_class,omitempty"`
 }
 
 func newATIF(cfg *Config) maker { return &atif{cfg} }
-
-func (a *atif) model() any { return atifRecord{} }
 
 func (a *atif) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
@@ -121,15 +119,15 @@ func (a *atif) make(rows []*storage.Row) ([]any, []string) {
 
 func atifExtra(r *storage.Row) atifRunExtra {
 	x := atifRunExtra{RunID: r.RunID, TaskID: r.TaskID, GroupID: r.GroupID, SampleIndex: r.SampleIndex, DataSource: r.DataSource,
-		Status: r.Status, StopReason: r.StopReason, Reward: r.Reward, FaultClass: r.FaultClass}
+		Status: r.Status, StopReason: r.StopReason, Reward: realOf(r.Reward), FaultClass: r.FaultClass}
 	for _, c := range r.Rewards {
 		if c.Score == nil {
 			continue
 		}
 		if x.Rewards == nil {
-			x.Rewards = map[string]float64{}
+			x.Rewards = map[string]real{}
 		}
-		x.Rewards[value(c.Name)] = *c.Score
+		x.Rewards[value(c.Name)] = real(*c.Score)
 	}
 	return x
 }

@@ -17,7 +17,7 @@ type atropos struct{ cfg *Config }
 type atroposRecord struct {
 	Tokens            [][]int32       `json:"tokens"`
 	Masks             [][]int32       `json:"masks"`
-	Scores            []float64       `json:"scores"`
+	Scores            []real          `json:"scores"`
 	Messages          [][]Message     `json:"messages"`
 	GenerationParams  json.RawMessage `json:"generation_params"`
 	InferenceLogprobs [][]float32     `json:"inference_logprobs,omitempty"`
@@ -32,8 +32,6 @@ func newAtropos(cfg *Config) maker {
 	c.DropBroken = true
 	return &atropos{&c}
 }
-
-func (a *atropos) model() any { return atroposRecord{} }
 
 func (a *atropos) make(rows []*storage.Row) ([]any, []string) {
 	var g atroposRecord
@@ -71,7 +69,7 @@ func (a *atropos) add(g *atroposRecord, r *storage.Row) string {
 	if r.Sampling != nil {
 		g.GenerationParams = json.RawMessage(*r.Sampling)
 	}
-	g.Tokens, g.Masks, g.Scores = append(g.Tokens, s.ids), append(g.Masks, s.labels(ignored)), append(g.Scores, *r.Reward)
+	g.Tokens, g.Masks, g.Scores = append(g.Tokens, s.ids), append(g.Masks, s.labels(ignored)), append(g.Scores, real(*r.Reward))
 	g.Messages = append(g.Messages, messages)
 	g.all, g.trained = g.all+len(s.ids), g.trained+s.trained()
 	return ""

@@ -54,8 +54,6 @@ type chatUsage struct {
 
 func newBatch(cfg *Config) maker { return &batch{cfg} }
 
-func (b *batch) model() any { return batchRecord{} }
-
 func (b *batch) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
 		rec := batchRecord{ID: "batch_req_" + r.EpisodeID, CustomID: customID(r)}

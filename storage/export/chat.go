@@ -20,8 +20,6 @@ type chatRecord struct {
 
 func newChats(cfg *Config) maker { return &chats{cfg} }
 
-func (c *chats) model() any { return chatRecord{} }
-
 func (c *chats) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
 		prompt, said, tools, why := c.cfg.conversation(r)
@@ -69,8 +67,6 @@ type completionRecord struct {
 }
 
 func newCompletions(cfg *Config) maker { return &completions{cfg} }
-
-func (c *completions) model() any { return completionRecord{} }
 
 func (c *completions) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {

@@ -74,6 +74,12 @@ func (c Config) Validate() error {
 	if c.MaxLength < 0 {
 		bad("maximum length: expected 0 or more, found %d", c.MaxLength)
 	}
+	if !shape.ids && (c.NoLogprobs || c.DropBroken) {
+		bad("logprobs and broken prefixes: %s holds no token ids, so neither matters", shape.Name)
+	}
+	if shape.Name != "dpo" && (c.AllPairs || c.MinGap > 0) {
+		bad("pairs and their gap: %s holds no pairs", shape.Name)
+	}
 	if c.MinGap < 0 || math.IsNaN(c.MinGap) {
 		bad("least gap of a pair: expected 0 or more, found %v", c.MinGap)
 	}

@@ -39,8 +39,9 @@ func New(cfg Config) (*Export, error) {
 // Report counts what Write did.
 func (e *Export) Report() Report { return e.report }
 
-// Write reads the run, once or twice, and writes the records. Memory does not grow with the rows, but for some ten bytes of each group or task where a shape
-// looks at them as a whole. An error, a damaged dataset too, leaves w half written. It is called once.
+// Write reads the run, once or twice, and writes the records. Rows are held one at a time, or a group; what grows with the run is the keys of rows that were
+// read, and less than a hundred bytes of each group or task where a shape looks at them as a whole. An error, a damaged dataset too, leaves w half written.
+// It is called once.
 func (e *Export) Write(ctx context.Context, run *storage.Run, w io.Writer) error {
 	out, err := e.sink(ctx, run, w)
 	if err != nil {

@@ -108,19 +108,19 @@ func TestShapes(t *testing.T) {
 		{"messages without tools", Config{Shape: "messages", Tools: AsNone}, group[1:2], []string{`{"messages":[` + prompt + `,{"role":"assistant","content":"5"}]}`}, []string{""}},
 		{"arguments as objects", Config{Shape: "messages", Tools: AsNone, Arguments: AsObject}, group[:1], []string{`{"messages":[` + prompt + "," + strings.Replace(call, `"{\"e\": \"2+2\", \"a\": 1.0}"`, `{"e":"2+2","a":1.0}`, 1) + "," + tool + "," + answer + `]}`}, []string{""}},
 		{"prompt-completion", Config{Shape: "prompt-completion", Tools: AsNone}, group[:1], []string{`{"prompt":[` + prompt + `],"completion":[` + call + "," + tool + "," + answer + `]}`}, []string{""}},
-		{"dpo", Config{Shape: "dpo", Tools: AsNone}, group, []string{`{"prompt":[` + prompt + `],"chosen":[` + call + "," + tool + "," + answer + `],"rejected":[{"role":"assistant","content":"5"}],"score_chosen":1,"score_rejected":0}`}, []string{"", "", "no_verdict"}},
-		{"verl-rl", Config{Shape: "verl-rl"}, group[:1], []string{`{"data_source":"math","prompt":[` + prompt + `],"ability":"math","reward_model":{"style":"rule","ground_truth":"4"},"extra_info":{"index":0,"split":"train","task_id":"t1","samples":1,"scored":1,"pass_rate":1,"mean_reward":1,"task":null}}`}, []string{""}},
-		{"skyrl", Config{Shape: "skyrl"}, group[:1], []string{`{"data_source":"math","prompt":[` + prompt + `],"env_class":"","reward_spec":{"method":"rule","ground_truth":"4"},"extra_info":{"index":0,"split":"train","task_id":"t1","samples":1,"scored":1,"pass_rate":1,"mean_reward":1,"task":null}}`}, []string{""}},
+		{"dpo", Config{Shape: "dpo", Tools: AsNone}, group, []string{`{"prompt":[` + prompt + `],"chosen":[` + call + "," + tool + "," + answer + `],"rejected":[{"role":"assistant","content":"5"}],"score_chosen":1.0,"score_rejected":0.0}`}, []string{"", "", "no_verdict"}},
+		{"verl-rl", Config{Shape: "verl-rl"}, group[:1], []string{`{"data_source":"math","prompt":[` + prompt + `],"ability":"math","reward_model":{"style":"rule","ground_truth":"4"},"extra_info":{"index":0,"split":"train","task_id":"t1","samples":1,"scored":1,"pass_rate":1.0,"mean_reward":1.0,"task":null}}`}, []string{""}},
+		{"skyrl", Config{Shape: "skyrl"}, group[:1], []string{`{"data_source":"math","prompt":[` + prompt + `],"env_class":"","reward_spec":{"method":"rule","ground_truth":"4"},"extra_info":{"index":0,"split":"train","task_id":"t1","samples":1,"scored":1,"pass_rate":1.0,"mean_reward":1.0,"task":null}}`}, []string{""}},
 		{"skyrl-sft", Config{Shape: "skyrl-sft"}, group[:1], []string{`{"input_ids":[1,2,3,10,11,4,5,12],"loss_mask":[0,0,0,1,1,0,0,1]}`}, []string{""}},
-		{"slime", Config{Shape: "slime", Tools: AsNone}, group[:1], []string{`{"group_index":0,"index":0,"rollout_id":0,"prompt":[` + prompt + `],"tokens":[1,2,3,10,11,4,5,12],"response":"4","response_length":5,"label":"4","reward":1,"loss_mask":[1,1,0,0,1],"weight_versions":["7","8"],"rollout_log_probs":[-0.5,-0.25,0,0,-1],"status":"completed","metadata":{"source_name":"math","task_id":"t1","episode_id":"e1"}}`}, []string{""}},
-		{"atropos", Config{Shape: "atropos"}, group[1:], []string{`{"tokens":[[1,2,3,10,11]],"masks":[[-100,-100,-100,10,11]],"scores":[0],"messages":[[` + prompt + `,{"role":"assistant","content":"5"}]],"generation_params":{"temperature":1},"inference_logprobs":[[1,1,1,-0.5,-0.25]]}`}, []string{"", "no_verdict"}},
-		{"areal", Config{Shape: "areal"}, group[:1], []string{`{"input_ids":[1,2,3,10,11,4,5,12],"loss_mask":[0,0,0,1,1,0,0,1],"logprobs":[0,0,0,-0.5,-0.25,0,0,-1],"versions":[-1,-1,-1,7,7,-1,-1,8],"attention_mask":[true,true,true,true,true,true,true,true],"rewards":1,"task_id":"t1","sample_idx":0}`}, []string{""}},
+		{"slime", Config{Shape: "slime", Tools: AsNone}, group[:1], []string{`{"group_index":0,"index":0,"rollout_id":0,"prompt":[` + prompt + `],"tokens":[1,2,3,10,11,4,5,12],"response":"4","response_length":5,"label":"4","reward":1.0,"loss_mask":[1,1,0,0,1],"weight_versions":["7","8"],"rollout_log_probs":[-0.5,-0.25,0,0,-1],"status":"completed","metadata":{"source_name":"math","task_id":"t1","episode_id":"e1"}}`}, []string{""}},
+		{"atropos", Config{Shape: "atropos"}, group[1:], []string{`{"tokens":[[1,2,3,10,11]],"masks":[[-100,-100,-100,10,11]],"scores":[0.0],"messages":[[` + prompt + `,{"role":"assistant","content":"5"}]],"generation_params":{"temperature":1},"inference_logprobs":[[1,1,1,-0.5,-0.25]]}`}, []string{"", "no_verdict"}},
+		{"areal", Config{Shape: "areal"}, group[:1], []string{`{"input_ids":[1,2,3,10,11,4,5,12],"loss_mask":[0,0,0,1,1,0,0,1],"logprobs":[0,0,0,-0.5,-0.25,0,0,-1],"versions":[-1,-1,-1,7,7,-1,-1,8],"attention_mask":[true,true,true,true,true,true,true,true],"rewards":1.0,"task_id":"t1","sample_idx":0}`}, []string{""}},
 		{"atif", Config{Shape: "atif", Version: "v1"}, group[:1], []string{`{"schema_version":"ATIF-v1.6","session_id":"e1","agent":{"name":"tranche","version":"v1","model_name":"m","tool_definitions":` + list + `},"steps":[` +
 			`{"step_id":1,"source":"system","message":"s"},{"step_id":2,"source":"user","message":"2+2? <&>"},` +
 			`{"step_id":3,"source":"agent","message":"","reasoning_content":"hm","tool_calls":[{"tool_call_id":"c1","function_name":"calc","arguments":{"e":"2+2","a":1.0}}],"observation":{"results":[{"source_call_id":"c1","content":"4"}]},"metrics":{"prompt_tokens":3,"completion_tokens":2,"cached_tokens":0,"completion_token_ids":[10,11],"logprobs":[-0.5,-0.25]},"extra":{"null_content":true,"finish_reason":"tool_calls"}},` +
 			`{"step_id":4,"source":"agent","message":"4","metrics":{"prompt_tokens":7,"completion_tokens":1,"cached_tokens":4,"completion_token_ids":[12],"logprobs":[-1]},"extra":{"finish_reason":"stop"}}],` +
 			`"final_metrics":{"total_prompt_tokens":10,"total_completion_tokens":3,"total_cached_tokens":4,"total_steps":4},` +
-			`"extra":{"run_id":"r","task_id":"t1","group_id":"g1","sample_index":0,"data_source":"math","status":"completed","stop_reason":"stop","reward":1}}`}, []string{""}},
+			`"extra":{"run_id":"r","task_id":"t1","group_id":"g1","sample_index":0,"data_source":"math","status":"completed","stop_reason":"stop","reward":1.0}}`}, []string{""}},
 		{"openai-batch", Config{Shape: "openai-batch"}, group[:1], []string{`{"id":"batch_req_e1","custom_id":"t1/0/0","response":{"status_code":200,"request_id":"e1","body":{"id":"chatcmpl-e1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":` + answer + `,"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":1,"total_tokens":8}}},"error":null}`}, []string{""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -222,14 +222,14 @@ func TestPairs(t *testing.T) {
 			out, left := linesOf(t, c.cfg, c.rows...)
 			var got [][2]float64
 			for _, text := range out {
-				var p pairRecord
-				if err := json.Unmarshal([]byte(text), &struct {
-					C *float64 `json:"score_chosen"`
-					R *float64 `json:"score_rejected"`
-				}{&p.ScoreChosen, &p.ScoreRejected}); err != nil {
+				var p struct {
+					Chosen   float64 `json:"score_chosen"`
+					Rejected float64 `json:"score_rejected"`
+				}
+				if err := json.Unmarshal([]byte(text), &p); err != nil {
 					t.Fatal(err)
 				}
-				got = append(got, [2]float64{p.ScoreChosen, p.ScoreRejected})
+				got = append(got, [2]float64{p.Chosen, p.Rejected})
 			}
 			if !slices.Equal(got, c.pairs) || !slices.Equal(left, c.left) {
 				t.Errorf("pairs %v, want %v; left out %q, want %q", got, c.pairs, left, c.left)
@@ -404,9 +404,10 @@ func TestEveryRowIsAccountedFor(t *testing.T) {
 				cfg := Config{Shape: shape.Name, Format: format}
 				change(&cfg)
 				text, r := exported(t, run, cfg)
-				again, _ := exported(t, run, cfg)
-				if text != again {
-					t.Errorf("%s as %s, %s: other bytes the second time", shape.Name, format, name)
+				if name == "all" {
+					if again, _ := exported(t, run, cfg); text != again {
+						t.Errorf("%s as %s: other bytes the second time", shape.Name, format)
+					}
 				}
 				left := int64(0)
 				for _, n := range r.LeftOut {
@@ -494,7 +495,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 			t.Errorf("%q is missing in: %v", want, err)
 		}
 	}
-	for _, cfg := range []Config{{Shape: "nothing"}, {Shape: "messages", Format: Parquet, Arguments: AsObject}, {Shape: "verl-rl", MaxLength: 9}} {
+	for _, cfg := range []Config{{Shape: "nothing"}, {Shape: "messages", Format: Parquet, Arguments: AsObject}, {Shape: "verl-rl", MaxLength: 9}, {Shape: "messages", NoLogprobs: true}, {Shape: "areal", MinGap: 1}} {
 		if err := cfg.Validate(); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}

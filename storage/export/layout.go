@@ -20,12 +20,9 @@ type layout struct {
 	tools int   // field of laid; -1 = there are none
 }
 
-// layout is nil for records that hold no tools. Where tools are a list, it reads the run for the type that all of them have.
+// layout puts the tools of the shape's records into a column. Where they are a list, it reads the run for the type that all of them have.
 func (e *Export) layout(ctx context.Context, run *storage.Run) (*layout, error) {
-	record := reflect.TypeOf(e.maker.model())
-	if field, ok := record.FieldByName(toolsField); !ok || field.Type != reflect.TypeFor[json.RawMessage]() {
-		return nil, nil
-	}
+	record := reflect.TypeOf(e.shape.record)
 	switch e.cfg.Tools {
 	case AsText:
 		return newLayout(record, reflect.StructField{Name: toolsField, Type: reflect.TypeFor[*string](), Tag: `parquet:"tools,optional"`}), nil

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"tranche/storage"
@@ -80,3 +81,18 @@ func split(r *storage.Row) (prompt, rest []storage.Message) {
 	n := min(max(int(r.NumPromptMessages), 0), len(r.Messages))
 	return r.Messages[:n], r.Messages[n:]
 }
+
+// real is a number that is written with its point, as 1.0: readers of JSON that look at the first rows alone would else take a column of rewards for
+// whole numbers.
+type real float64
+
+// MarshalJSON writes the shortest form with a point or an exponent.
+func (r real) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(float64(r)) // refuses what is no finite number
+	if err == nil && !bytes.ContainsAny(text, ".eE") {
+		text = append(text, ".0"...)
+	}
+	return text, err
+}
+
+func realOf(v *float64) *real { return (*real)(v) }

@@ -19,13 +19,11 @@ type pairRecord struct {
 	Chosen        []Message       `json:"chosen" parquet:"chosen,list"`
 	Rejected      []Message       `json:"rejected" parquet:"rejected,list"`
 	Tools         json.RawMessage `json:"tools,omitempty"`
-	ScoreChosen   float64         `json:"score_chosen" parquet:"score_chosen"`
-	ScoreRejected float64         `json:"score_rejected" parquet:"score_rejected"`
+	ScoreChosen   real            `json:"score_chosen" parquet:"score_chosen"`
+	ScoreRejected real            `json:"score_rejected" parquet:"score_rejected"`
 }
 
 func newPairs(cfg *Config) maker { return &pairs{cfg} }
-
-func (p *pairs) model() any { return pairRecord{} }
 
 // candidate is a row that may be one half of a pair.
 type candidate struct {
@@ -62,7 +60,7 @@ func (p *pairs) make(rows []*storage.Row) (records []any, left []string) {
 			continue
 		}
 		used[better.row], used[worse.row] = true, true
-		records = append(records, pairRecord{better.prompt, better.said, worse.said, better.tools, better.reward, worse.reward})
+		records = append(records, pairRecord{better.prompt, better.said, worse.said, better.tools, real(better.reward), real(worse.reward)})
 	}
 	for _, c := range fit {
 		switch {

@@ -19,7 +19,7 @@ type arealRecord struct {
 	Logprobs      []float32 `json:"logprobs,omitempty" parquet:"logprobs,optional,list" parquet-element:",split"`
 	Versions      []int32   `json:"versions" parquet:"versions,list" parquet-element:",plain"`
 	AttentionMask []bool    `json:"attention_mask" parquet:"attention_mask,list"`
-	Rewards       float64   `json:"rewards" parquet:"rewards"`
+	Rewards       real      `json:"rewards" parquet:"rewards"`
 	TaskID        string    `json:"task_id" parquet:"task_id"`
 	SampleIdx     int32     `json:"sample_idx" parquet:"sample_idx"`
 
@@ -30,15 +30,13 @@ func (r arealRecord) tokens() (all, trained int) { return len(r.InputIDs), r.tra
 
 func newAReaL(cfg *Config) maker { return &areal{cfg} }
 
-func (a *areal) model() any { return arealRecord{} }
-
 func (a *areal) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) (records []any, why string) {
 		all, why := a.cfg.scored(r)
 		for _, s := range all {
 			records = append(records, arealRecord{
 				InputIDs: s.ids, LossMask: wide(s.mask), Logprobs: s.filled, Versions: sampledVersions(&s.sequence), AttentionMask: ones(len(s.ids)),
-				Rewards: *r.Reward, TaskID: r.TaskID, SampleIdx: r.SampleIndex, trained: s.trained(),
+				Rewards: real(*r.Reward), TaskID: r.TaskID, SampleIdx: r.SampleIndex, trained: s.trained(),
 			})
 		}
 		return records, why
@@ -108,7 +106,7 @@ type slimeRecord struct {
 	Response        string        `json:"response"`
 	ResponseLength  int           `json:"response_length"`
 	Label           *string       `json:"label"`
-	Reward          float64       `json:"reward"`
+	Reward          real          `json:"reward"`
 	LossMask        []int32       `json:"loss_mask"`
 	WeightVersions  []string      `json:"weight_versions"`
 	RolloutLogProbs []float32     `json:"rollout_log_probs"`
@@ -128,8 +126,6 @@ type slimeMetadata struct {
 func (r slimeRecord) tokens() (all, trained int) { return len(r.Tokens), r.trained }
 
 func newSlime(cfg *Config) maker { return &slime{cfg: cfg} }
-
-func (s *slime) model() any { return slimeRecord{} }
 
 func (s *slime) make(rows []*storage.Row) ([]any, []string) {
 	records, left := each(rows, s.samples)
@@ -152,7 +148,7 @@ func (s *slime) samples(r *storage.Row) (records []any, why string) {
 		at := q.promptLen()
 		rec := slimeRecord{
 			GroupIndex: s.group, Index: s.index, RolloutID: s.rollout, Prompt: prompt, Tokens: q.ids, Response: lastAnswer(said), ResponseLength: len(q.ids) - at,
-			Label: r.RewardModel.GroundTruth, Reward: *r.Reward, LossMask: wide(q.mask[at:]), WeightVersions: weightVersions(r),
+			Label: r.RewardModel.GroundTruth, Reward: real(*r.Reward), LossMask: wide(q.mask[at:]), WeightVersions: weightVersions(r),
 			Status: value(r.Status), Metadata: slimeMetadata{r.DataSource, r.TaskID, r.EpisodeID, tools}, trained: q.trained(),
 		}
 		if q.filled != nil {

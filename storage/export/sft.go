@@ -25,8 +25,6 @@ func (r trlRecord) tokens() (all, trained int) { return len(r.InputIDs), r.train
 
 func newTRLSFT(cfg *Config) maker { return &trlSFT{cfg} }
 
-func (t *trlSFT) model() any { return trlRecord{} }
-
 func (t *trlSFT) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) (records []any, why string) {
 		all, why := t.cfg.sequences(r)
@@ -51,8 +49,6 @@ type skyrlSFTRecord struct {
 func (r skyrlSFTRecord) tokens() (all, trained int) { return len(r.InputIDs), r.trained }
 
 func newSkyRLSFT(cfg *Config) maker { return &skyrlSFT{cfg} }
-
-func (t *skyrlSFT) model() any { return skyrlSFTRecord{} }
 
 func (t *skyrlSFT) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) (records []any, why string) {

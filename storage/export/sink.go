@@ -36,33 +36,38 @@ func (l lines) add(record any) error {
 
 func (lines) close() error { return nil }
 
-// table writes Parquet, by a layout where the records have a column whose type the rows decide.
-type table struct {
-	out    *storage.Table
-	layout *layout // nil = the records are as they are written
+// table writes Parquet of one type of records.
+type table[T any] struct{ out *storage.Table[T] }
+
+func tableOf[T any](w io.Writer) sink { return table[T]{storage.NewTable[T](w)} }
+
+func (t table[T]) add(record any) error { return t.out.Add(record.(T)) }
+
+func (t table[T]) close() error { return t.out.Close() }
+
+// laidTable writes Parquet of records with a column whose type the rows decide.
+type laidTable struct {
+	out    *storage.Table[any]
+	layout *layout
 }
 
 func (e *Export) table(ctx context.Context, run *storage.Run, w io.Writer) (sink, error) {
+	if e.shape.table != nil {
+		return e.shape.table(w), nil
+	}
 	l, err := e.layout(ctx, run)
 	if err != nil {
 		return nil, err
 	}
-	model := e.maker.model()
-	if l != nil {
-		model = l.model()
-	}
-	return &table{storage.NewTable(w, model), l}, nil
+	return laidTable{storage.NewTableOf(w, l.model()), l}, nil
 }
 
-func (t *table) add(record any) error {
-	if t.layout != nil {
-		laid, err := t.layout.lay(record)
-		if err != nil {
-			return err
-		}
-		record = laid
+func (t laidTable) add(record any) error {
+	laid, err := t.layout.lay(record)
+	if err != nil {
+		return err
 	}
-	return t.out.Add(record)
+	return t.out.Add(laid)
 }
 
-func (t *table) close() error { return t.out.Close() }
+func (t laidTable) close() error { return t.out.Close() }

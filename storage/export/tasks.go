@@ -49,14 +49,14 @@ type rewardSpec struct {
 
 // taskInfo is what is known of a task. Task holds the other columns of the task file, as JSON text.
 type taskInfo struct {
-	Index      int64    `json:"index" parquet:"index"` // of the record
-	Split      string   `json:"split" parquet:"split"`
-	TaskID     string   `json:"task_id" parquet:"task_id"`
-	Samples    int32    `json:"samples" parquet:"samples"`                  // rows
-	Scored     int32    `json:"scored" parquet:"scored"`                    // of them with a verdict
-	PassRate   *float64 `json:"pass_rate" parquet:"pass_rate,optional"`     // share of the scored with a reward of 1 or more; null = none is scored
-	MeanReward *float64 `json:"mean_reward" parquet:"mean_reward,optional"` // of the scored
-	Task       *string  `json:"task" parquet:"task,optional"`
+	Index      int64   `json:"index" parquet:"index"` // of the record
+	Split      string  `json:"split" parquet:"split"`
+	TaskID     string  `json:"task_id" parquet:"task_id"`
+	Samples    int32   `json:"samples" parquet:"samples"`                  // rows
+	Scored     int32   `json:"scored" parquet:"scored"`                    // of them with a verdict
+	PassRate   *real   `json:"pass_rate" parquet:"pass_rate,optional"`     // share of the scored with a reward of 1 or more; null = none is scored
+	MeanReward *real   `json:"mean_reward" parquet:"mean_reward,optional"` // of the scored
+	Task       *string `json:"task" parquet:"task,optional"`
 }
 
 func newVerlRL(cfg *Config) maker { return &tasks{cfg: cfg} }
@@ -64,13 +64,6 @@ func newVerlRL(cfg *Config) maker { return &tasks{cfg: cfg} }
 func newSkyRL(cfg *Config) maker { return &tasks{cfg: cfg, skyrl: true} }
 
 func (t *tasks) know(s standing) { t.stand = s }
-
-func (t *tasks) model() any {
-	if t.skyrl {
-		return skyrlRecord{}
-	}
-	return verlRecord{}
-}
 
 func (t *tasks) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
@@ -103,7 +96,7 @@ func (t *tasks) info(r *storage.Row) taskInfo {
 	i := taskInfo{Index: t.index, Split: r.Split, TaskID: r.TaskID, Samples: t.stand.samples, Scored: t.stand.scored, Task: r.ExtraInfo}
 	if n := float64(t.stand.scored); n > 0 {
 		rate, mean := float64(t.stand.passed)/n, t.stand.sum/n
-		i.PassRate, i.MeanReward = &rate, &mean
+		i.PassRate, i.MeanReward = realOf(&rate), realOf(&mean)
 	}
 	return i
 }
