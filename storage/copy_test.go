@@ -372,7 +372,11 @@ func TestMergeThatDiesAnywhere(t *testing.T) {
 	}
 	want := inJSON(t, whole)
 	for _, dead := range []bool{false, true} {
-		for failAt := 1; ; failAt++ {
+		step := 1
+		if !dead {
+			step = 4
+		}
+		for failAt := 1; ; failAt += step {
 			into := filepath.Join(base, fmt.Sprintf("into-%v-%d", dead, failAt))
 			cfg := Copying{From: pieces, Into: into, How: "merge"}
 			fsys := newFaultyDisk(failAt, dead)

@@ -288,25 +288,25 @@ func TestSampleLaws(t *testing.T) {
 		t.Errorf("by data_source: %v", sources)
 	}
 	drawn := map[string]int{}
-	const seeds = 60
+	const seeds = 24
 	for seed := range seeds {
 		for _, id := range idsOf(t, dir, "-n", fmt.Sprint(good/2), "--seed", fmt.Sprint(seed)) {
 			drawn[id]++
 		}
 	}
-	for id, n := range drawn { // 30 of 60 on average, deviation 3.9
-		if n < 12 || n > 48 {
+	for id, n := range drawn { // 12 of 24 on average, deviation 2.4
+		if n < 1 || n > 23 {
 			t.Errorf("%s was drawn %d times of %d", id, n, seeds)
 		}
 	}
 	out := filepath.Join(t.TempDir(), "s")
 	newShell(t).do(codeOK, "sample", dir, "-n", "9", "-o", out, "-q")
-	written := rowsIn(t, out)
+	written, told := rowsIn(t, out), idsOf(t, dir, "-n", "9")
 	if len(written) != 9 {
 		t.Errorf("%d rows written", len(written))
 	}
 	for key, r := range written {
-		if d := storage.Differences(r, rows[r.EpisodeID], 3); len(d) > 0 || !slices.Contains(idsOf(t, dir, "-n", "9"), r.EpisodeID) {
+		if d := storage.Differences(r, rows[r.EpisodeID], 3); len(d) > 0 || !slices.Contains(told, r.EpisodeID) {
 			t.Errorf("%s is not the row of the run: %v", key, d)
 		}
 	}
@@ -317,11 +317,11 @@ func TestKilledMerge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills processes: skipped with -short")
 	}
-	a, b := madeRun(t, "a", 30, nil), madeRun(t, "b", 30, nil)
+	a, b := madeRun(t, "a", 12, nil), madeRun(t, "b", 12, nil)
 	want := len(rowsIn(t, a)) + len(rowsIn(t, b))
 	base := t.TempDir()
 	killed := 0
-	for i := range 8 {
+	for i := range 4 {
 		out := filepath.Join(base, fmt.Sprint(i))
 		cmd := exec.CommandContext(context.Background(), os.Args[0], "merge", a, b, "-o", out, "-q")
 		cmd.Args[0] = "tranche"
@@ -356,7 +356,7 @@ func TestKilledMerge(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(base, ".tmp-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	t.Logf("%d of 8 merges were killed before they ended", killed)
+	t.Logf("%d of 4 merges were killed before they ended", killed)
 	if killed == 0 {
 		t.Error("no merge was killed: the test tells nothing")
 	}
