@@ -32,6 +32,8 @@ type Manifest struct {
 	CurrentRewards string      `json:"current_rewards,omitempty"`
 	// Rescored says of which run this is a copy with other verdicts; nil = of none.
 	Rescored *Origin `json:"rescored,omitempty"`
+	// Made says of which datasets this one was put together; nil = of none.
+	Made *Making `json:"made,omitempty"`
 }
 
 // Part is one published Parquet file.
@@ -52,6 +54,17 @@ type Part struct {
 	MinEpisode   string    `json:"min_episode"`
 	MaxEpisode   string    `json:"max_episode"`
 	Published    time.Time `json:"published"`
+}
+
+// how is the command that put a dataset of other runs' rows together; "" for a run.
+func (m Manifest) how() string {
+	switch {
+	case m.Made != nil:
+		return m.Made.How
+	case m.Rescored != nil:
+		return "rescore"
+	}
+	return ""
 }
 
 func partName(folder string, number int) string {

@@ -88,7 +88,7 @@ func prepareDir(fsys fileSystem, dir string) error {
 
 // strayEntry names something that a run without a manifest cannot hold; "" when there is nothing such.
 func strayEntry(entries []fs.DirEntry) string {
-	known := []string{runFileName, summaryName, accountName, lockName, partsDir, failuresDir, journalDir, endpointsDir, rewardsDir, DrawsName, TaskStatesName, StreamName}
+	known := []string{runFileName, summaryName, accountName, lockName, partsDir, failuresDir, journalDir, endpointsDir, rewardsDir, sourcesDir, DrawsName, TaskStatesName, StreamName}
 	stray := ""
 	for _, e := range entries {
 		switch {
@@ -152,6 +152,9 @@ func (w *Writer) writeRunFile() error {
 // loadOrBegin reads the manifest. A new run gets one before it gets a row, so that data without a manifest is never ours to guess.
 func (w *Writer) loadOrBegin() error {
 	m, err := loadManifest(w.fs, w.cfg.Dir)
+	if err == nil && (m.Made != nil || m.Rescored != nil) {
+		return fmt.Errorf("%s: %w: it holds rows of other runs, put together by `%s`, and nothing can be played into it", w.cfg.Dir, ErrNotRun, m.how())
+	}
 	if err == nil {
 		w.published = m
 		w.recovery.Resumed = true

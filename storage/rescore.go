@@ -215,7 +215,7 @@ func (r *rescoring) made() *[]Part {
 
 func (r *rescoring) all(ctx context.Context) error {
 	r.result.Set, r.result.Failed = filepath.Join(r.target(), filepath.FromSlash(r.folder())), r.run.FailureRows
-	n, err := r.inJournal()
+	n, err := inJournal(r.fs, r.Dir, r.run)
 	if r.result.Journal = n; err != nil {
 		return err
 	}
@@ -321,8 +321,13 @@ func (r *rescoring) part(ctx context.Context, src Part) (Part, error) {
 
 // open1 reads one file of a directory.
 func (r *rescoring) open1(p Part, dir string, do func(*parquet.File) error) error {
+	return openPart(r.fs, dir, p, do)
+}
+
+// openPart reads one file of a dataset.
+func openPart(fsys fileSystem, dir string, p Part, do func(*parquet.File) error) error {
 	name := filepath.Join(dir, filepath.FromSlash(p.Path))
-	f, err := r.fs.Open(name)
+	f, err := fsys.Open(name)
 	if err != nil {
 		return fmt.Errorf("%w: %s is listed in the manifest: %w", ErrDamaged, name, err)
 	}
@@ -511,8 +516,8 @@ func (r *rescoring) compare(src, made Part) error {
 }
 
 // inJournal counts the rows that are in no part and no failure file.
-func (r *rescoring) inJournal() (int64, error) {
-	segments, err := openJournal(r.fs, r.Dir, r.run.FirstSegment)
+func inJournal(fsys fileSystem, dir string, m Manifest) (int64, error) {
+	segments, err := openJournal(fsys, dir, m.FirstSegment)
 	defer func() {
 		for _, s := range segments {
 			_ = s.file.Close()

@@ -21,6 +21,8 @@ const (
 	codeGaveUp   code = 8
 	codeAddress  code = 9
 	codeAudit    code = 10
+	codeWorse    code = 30
+	codeDiffers  code = 31
 	codeInt      code = 130
 	codeTerm     code = 143
 )
@@ -43,6 +45,8 @@ func exitCodes() []codeLine {
 		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share), or graders on too many of them (--stop-on-unscored-share); resume goes on"},
 		{codeAddress, "address", "the address to serve on is taken or cannot be had"},
 		{codeAudit, "audit", "tranche audit tasks found weak, impossible or flaky tasks that --allow does not name"},
+		{codeWorse, "worse", "tranche diff --fail-on-worse: the whole interval of the reward's difference is below 0"},
+		{codeDiffers, "differs", "tranche diff --exact: the two runs do not hold the same rows"},
 		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},
 		{codeTerm, "terminated", "stopped by SIGTERM; resume goes on"},
 	}

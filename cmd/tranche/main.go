@@ -106,6 +106,10 @@ type cli struct {
 	Compact   compactCmd   `cmd:"" help:"Make the small files of a run into larger ones."`
 	Push      pushCmd      `cmd:"" help:"Bring a run into an object store: what it lacks, the manifest last."`
 	Pull      pullCmd      `cmd:"" help:"Fetch a run from an object store into a directory."`
+	Stats     statsCmd     `cmd:"" help:"Tell how rewards, lengths, actions and times of runs are distributed."`
+	Diff      diffCmd      `cmd:"" help:"Hold two runs against each other: rewards with intervals, lengths, tools; or row by row."`
+	Merge     mergeCmd     `cmd:"" help:"Make one dataset of several."`
+	Sample    sampleCmd    `cmd:"" help:"Make a smaller dataset of a run, drawn by chance."`
 	Rescore   rescoreCmd   `cmd:"" help:"Judge the stored episodes of a run anew, with other graders, and play nothing."`
 	Export    exportCmd    `cmd:"" help:"Write the rows of a run as what a trainer loads."`
 	Audit     auditCmd     `cmd:"" help:"Try the graders on every task before a run, or hold what a run stored against what a server says of it now."`
@@ -147,6 +151,14 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Push.do(ctx, a)
 	case "pull":
 		return i.cli.Pull.do(ctx, a)
+	case "stats":
+		return i.cli.Stats.do(ctx, a)
+	case "diff":
+		return i.cli.Diff.do(ctx, a)
+	case "merge":
+		return i.cli.Merge.do(ctx, a)
+	case "sample":
+		return i.cli.Sample.do(ctx, a, i.given)
 	case "rescore":
 		return i.cli.Rescore.do(ctx, a)
 	case "export":

@@ -50,6 +50,7 @@ type report struct {
 	Evaluations []sampler.Evaluation          `json:"evaluations,omitempty"` // on held-out tasks
 
 	program string // how to call this program again
+	copied  bool   // the rows are those of other runs, and nothing is played here
 }
 
 // sessionReport is what one invocation did. Done + Failed + Cancelled + Skipped + Cut = Sum.
@@ -349,7 +350,7 @@ func (r *report) nextText(p *printer) {
 	p.line("next:")
 	if r.Command != "" {
 		p.line("  %s", r.Command)
-	} else if r.Left == 0 && r.Dataset.Failed > 0 {
+	} else if r.Left == 0 && r.Dataset.Failed > 0 && !r.copied {
 		p.line("  %s resume %s --retry-failed    # play only the failed episodes again", r.program, quoted(r.Dir))
 	}
 	if r.Dataset.Failed > 0 {

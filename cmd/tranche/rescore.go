@@ -46,12 +46,9 @@ func (c *rescoreCmd) do(ctx context.Context, a *app) error {
 	if c.Use != "" {
 		return c.use(a)
 	}
-	file, ok, err := readRunFile(c.Dir)
-	switch {
-	case err != nil:
+	file, err := c.file(a)
+	if err != nil {
 		return err
-	case !ok:
-		return noRun(a, c.Dir)
 	}
 	set, err := c.settings(a, file)
 	if err != nil {
@@ -74,6 +71,26 @@ func (c *rescoreCmd) do(ctx context.Context, a *app) error {
 		return a.printJSON(report)
 	}
 	return a.print(report.text(a.colour))
+}
+
+// file is run.yaml, or what stands in its place for a dataset that was put together.
+func (c *rescoreCmd) file(a *app) (*runFile, error) {
+	file, ok, err := readRunFile(c.Dir)
+	if ok || err != nil {
+		return file, err
+	}
+	file, judged, ok, err := madeFile(c.Dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, noRun(a, c.Dir)
+	case !judged && c.Config == "":
+		return nil, withCode(codeUsage, fmt.Errorf("%s: its rows are of runs that were judged by different graders; name those that shall judge all of them: -c FILE", c.Dir))
+	case !judged:
+		a.notice("the runs in %s were judged by different graders; what %s does not name is as in the first one", c.Dir, c.Config)
+	}
+	return file, nil
 }
 
 // use makes another set the current one.
@@ -436,10 +453,20 @@ func rewardNotes(dir string) []string {
 	switch m, err := run.Manifest(); {
 	case err != nil:
 		return nil
+	case m.Made != nil && m.CurrentRewards == "":
+		return []string{fmt.Sprintf("put together by `%s` from %s%s", m.Made.How, shortList(sourceDirs(m.Made), 5), label(": ", m.Made.Choice))}
 	case m.Rescored != nil:
 		return []string{fmt.Sprintf("rewards are those of rescoring %s (set %s)", m.Rescored.Dir, m.Rescored.Set.Name)}
 	case m.CurrentRewards != "":
 		return []string{fmt.Sprintf("rewards are those of the set %s; the run's own are in parts/ (tranche rescore %s --use %s)", m.CurrentRewards, quoted(dir), storage.PlayedRewards)}
 	}
 	return nil
+}
+
+func sourceDirs(made *storage.Making) []string {
+	var dirs []string
+	for _, s := range made.Sources {
+		dirs = append(dirs, s.Dir)
+	}
+	return dirs
 }

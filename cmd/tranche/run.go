@@ -238,6 +238,9 @@ func notAFile(path, expected string) error {
 
 // noRun is the error for a directory in which no run was started.
 func noRun(a *app, dir string) error {
+	if made := madeText(dir); made != "" {
+		return withCode(codeRefused, fmt.Errorf("%s: %s", dir, made))
+	}
 	what := "holds no " + runFileName + ": no run was started here"
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		what = "there is no such directory"

@@ -120,6 +120,10 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	r.Notes = append(r.Notes, rewardNotes(c.Dir)...)
 	if !ok { // a dataset without its run.yaml is still readable
 		r.Total = sum.Rows
+		if made := madeOf(c.Dir); made != nil { // as whole as it will be
+			r.State, r.RunID, r.copied = stateComplete, made.ID, true
+			return r, nil
+		}
 		r.Notes = append(r.Notes, "there is no "+runFileName+": how many episodes the run was to have is not known")
 		return r, nil
 	}
