@@ -25,13 +25,13 @@ func TestLoadersGiveWhatViewShows(t *testing.T) {
 	}
 	f := runPython(t, "load_runs.py", runs...)
 	about := func(run string) facts { return f[run].(map[string]any) }
-	about("text").want(t, map[string]float64{"good": 160, "failed": 0, "tool_calls": 0, "unscored": 40})
-	if n := about("text").number(t, "parts"); n < 10 {
+	about("text").want(t, map[string]float64{"good": 80, "failed": 0, "tool_calls": 0, "unscored": 20})
+	if n := about("text").number(t, "parts"); n < 5 {
 		t.Errorf("expected many parts at 16 KiB, got %v", n)
 	}
-	about("tools").want(t, map[string]float64{"good": 80, "failed": 0, "actions": about("tools").number(t, "tool_calls")})
+	about("tools").want(t, map[string]float64{"good": 40, "failed": 0, "actions": about("tools").number(t, "tool_calls")})
 	about("failing").want(t, map[string]float64{"good": 8, "failed": 8})
-	about("resumed").want(t, map[string]float64{"good": 240, "failed": 0})
+	about("resumed").want(t, map[string]float64{"good": 120, "failed": 0})
 	for _, kept := range []string{"tools", "failing"} {
 		if about(kept).number(t, "raw") == 0 {
 			t.Errorf("run %s: expected raw answers", kept)
@@ -43,10 +43,10 @@ func TestLoadersGiveWhatViewShows(t *testing.T) {
 // singleTurns is a run of groups of four in many parts; a quarter of the tasks states no answer.
 func singleTurns(t *testing.T, dir string) string {
 	var tasks strings.Builder
-	for i := range 30 {
+	for i := range 15 {
 		fmt.Fprintf(&tasks, `{"id":"sum-%d","prompt":"What is %d + %d?","answer":"%d","data_source":"sums","extra_info":{"index":%d}}`+"\n", i, i, 2*i, 3*i, i)
 	}
-	for i := range 10 {
+	for i := range 5 {
 		fmt.Fprintf(&tasks, `{"id":"open-%d","messages":[{"role":"system","content":""},{"role":"user","content":"Say something. (%d) \" \\ é 😀"}],"data_source":"open"}`+"\n", i, i)
 	}
 	out := filepath.Join(dir, "text")
@@ -58,7 +58,7 @@ func singleTurns(t *testing.T, dir string) string {
 // toolTurns is a run of several turns, with tools, whose answers are kept as they came.
 func toolTurns(t *testing.T, dir string) string {
 	out := filepath.Join(dir, "tools")
-	succeed(t, time.Minute, "run", root("examples", "arithmetic", "tasks.jsonl"), "-n", "2", "--keep-raw", "--part-bytes", "64KiB", "-o", out, "--progress", "none")
+	succeed(t, time.Minute, "run", root("examples", "arithmetic", "tasks.jsonl"), "--keep-raw", "--part-bytes", "64KiB", "-o", out, "--progress", "none")
 	return out
 }
 
@@ -81,7 +81,7 @@ func failures(t *testing.T, dir string) string {
 // killedAndResumed is a run that was killed by SIGKILL when its first part was published.
 func killedAndResumed(t *testing.T, dir string) string {
 	out := filepath.Join(dir, "resumed")
-	cmd := exec.Command(tranche(t), "run", root("examples", "arithmetic", "tasks.jsonl"), "-n", "6", "--engine-speed", "0.5", "--part-bytes", "64KiB",
+	cmd := exec.Command(tranche(t), "run", root("examples", "arithmetic", "tasks.jsonl"), "-n", "3", "--engine-speed", "0.5", "--part-bytes", "64KiB",
 		"-o", out, "--progress", "none")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

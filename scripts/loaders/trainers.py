@@ -85,7 +85,7 @@ def trl_tokens(path, run, f):
     f.equal("trl-sft: ids and labels are token_ids and loss_mask", got == run.trained(), True)
     n = over(trainer.get_train_dataloader())
     f.equal("trl-sft: trained tokens", n, run.mask_sum())
-    told("TRL `SFTTrainer`", "trl", "trl-sft", f"{len(d)} rows, labels ⇔ loss_mask, {n} trained tokens = Σ loss_mask; {trained(trainer, f, 'trl-sft')}")
+    told("TRL `SFTTrainer`", "trl", os.path.basename(path), f"{len(d)} rows, labels ⇔ loss_mask, {n} trained tokens = Σ loss_mask; {trained(trainer, f, 'trl-sft')}")
 
 
 def keys_of_nothing(rows, column):
@@ -256,7 +256,7 @@ def atropos(path, run, f):
 def hugging_face(folder, f):
     """Every export is one data set to load_dataset."""
     n = {}
-    for path in sorted(glob.glob(os.path.join(folder, "*", "*.*"))):
+    for path in sorted(p for kind in ("parquet", "jsonl") for p in glob.glob(os.path.join(folder, "*", "*." + kind))):
         d = f.run(path, load, path)
         if d is not None and f.check(len(d) > 0, f"{path}: no rows"):
             n[os.path.relpath(path, folder)] = len(d)

@@ -32,6 +32,10 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 def plain(v):
     """A value as every reader can say it: lists, dicts, and None also for NaN, which pandas has in the place of null; times in µs."""
+    if type(v) is list:  # most are of token ids
+        return [x if type(x) is int else plain(x) for x in v]
+    if type(v) in (int, str, bool, bytes):
+        return v
     if v is None or v is pandas.NaT or v is pandas.NA:
         return None
     if isinstance(v, numpy.datetime64):
@@ -44,8 +48,8 @@ def plain(v):
         return None if v != v else v
     if isinstance(v, dict):
         return {k: plain(x) for k, x in v.items()}
-    if isinstance(v, (list, tuple, numpy.ndarray)):
-        return [plain(x) for x in v]
+    if isinstance(v, numpy.ndarray):
+        return plain(v.tolist())
     return v
 
 
