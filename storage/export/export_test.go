@@ -102,7 +102,7 @@ func TestShapes(t *testing.T) {
 		want []string
 		left []string
 	}{
-		{"trl-sft", Config{Shape: "trl-sft"}, group[:1], []string{`{"input_ids":[1,2,3,10,11,4,5,12],"labels":[-100,-100,-100,10,11,-100,-100,12],"seq_lengths":[8]}`}, []string{""}},
+		{"trl-sft", Config{Shape: "trl-sft"}, group[:1], []string{`{"input_ids":[1,2,3,10,11,4,5,12],"labels":[-100,-100,-100,10,11,-100,-100,12]}`}, []string{""}},
 		{"messages", Config{Shape: "messages"}, group[:1], []string{`{"messages":[` + prompt + "," + call + "," + tool + "," + answer + `],"tools":` + text + `}`}, []string{""}},
 		{"messages with lists of tools", Config{Shape: "messages", Tools: AsList}, group[1:2], []string{`{"messages":[` + prompt + `,{"role":"assistant","content":"5"}],"tools":` + list + `}`}, []string{""}},
 		{"messages without tools", Config{Shape: "messages", Tools: AsNone}, group[1:2], []string{`{"messages":[` + prompt + `,{"role":"assistant","content":"5"}]}`}, []string{""}},

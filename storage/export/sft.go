@@ -6,17 +6,15 @@ import "tranche/storage"
 const ignored = -100
 
 // trlSFT makes one record of each sequence: exactly the ids that were seen and sampled, loss on what was sampled. Read by TRL, trl/trainer/sft_trainer.py:
-// a column input_ids says that the set is tokenised (_prepare_dataset), labels are taken as they are, and seq_lengths, a list of the lengths that lie in
-// the sequence, is read by DataCollatorForLanguageModeling where it is free of padding. A row whose prefix was broken gives several records, in which each
-// sampled id is learned once.
+// a column input_ids says that the set is tokenised (_prepare_dataset), and labels are taken as they are. There is no seq_lengths: TRL leaves one
+// as it was when it cuts the ids, and makes it itself when it packs. A row whose prefix was broken gives several records, in which each sampled id is learned once.
 //
 // Beware of SFTConfig.max_length, 1024 unless set: TRL cuts what is longer.
 type trlSFT struct{ cfg *Config }
 
 type trlRecord struct {
-	InputIDs   []int32 `json:"input_ids" parquet:"input_ids,list" parquet-element:",plain"`
-	Labels     []int32 `json:"labels" parquet:"labels,list" parquet-element:",plain"`
-	SeqLengths []int32 `json:"seq_lengths" parquet:"seq_lengths,list" parquet-element:",plain"`
+	InputIDs []int32 `json:"input_ids" parquet:"input_ids,list" parquet-element:",plain"`
+	Labels   []int32 `json:"labels" parquet:"labels,list" parquet-element:",plain"`
 
 	trained int
 }
@@ -29,7 +27,7 @@ func (t *trlSFT) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) (records []any, why string) {
 		all, why := t.cfg.sequences(r)
 		for _, s := range all {
-			records = append(records, trlRecord{s.ids, s.labels(ignored), []int32{int32(len(s.ids))}, s.trained()})
+			records = append(records, trlRecord{s.ids, s.labels(ignored), s.trained()})
 		}
 		return records, why
 	})

@@ -49,7 +49,7 @@ type Shape struct {
 func Shapes() []Shape {
 	table, chat, lines := []string{Parquet, JSONL}, []string{JSONL, Parquet}, []string{JSONL}
 	return []Shape{
-		{Name: "trl-sft", Help: "exact tokens for TRL's SFT: input_ids, labels (-100 where nothing was sampled), seq_lengths", Formats: table, ids: true, table: tableOf[trlRecord], open: newTRLSFT},
+		{Name: "trl-sft", Help: "exact tokens for TRL's SFT: input_ids, labels (-100 where nothing was sampled)", Formats: table, ids: true, table: tableOf[trlRecord], open: newTRLSFT},
 		{Name: "messages", Help: "chats for TRL's SFT, prime-rl, open-instruct, slime's SFT: messages, tools", Formats: chat, Tools: AsText, record: chatRecord{}, open: newChats},
 		{Name: "prompt-completion", Help: "the same, parted, for TRL's SFT: prompt, completion, tools", Formats: chat, Tools: AsText, record: completionRecord{}, open: newCompletions},
 		{Name: "dpo", Help: "pairs within a group for TRL's DPO and OpenRLHF: prompt, chosen, rejected, tools, scores", Formats: chat, Tools: AsText, unit: eachGroup, record: pairRecord{}, open: newPairs},
