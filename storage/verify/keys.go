@@ -52,7 +52,7 @@ type books struct {
 	seen   map[storage.Key]origin
 	files  []string // that origins and groups speak of
 	groups map[storage.Key]groupBook
-	tasks  map[storage.Key]uint64 // of each task, the beginning of its hash's key
+	tasks  map[storage.Key]uint64 // of each task of a run, the beginning of its hash's key
 	open   stretch
 }
 
@@ -171,7 +171,7 @@ func (v *Verifier) group(r *row, at Place, published bool) {
 }
 
 func (v *Verifier) task(r *row, at Place) {
-	task, hash := storage.KeyOf(r.TaskID), beginning(storage.KeyOf(r.TaskHash))
+	task, hash := storage.KeyOf(r.RunID+" "+r.TaskID), beginning(storage.KeyOf(r.TaskHash))
 	if was, met := v.books.tasks[task]; met && was != hash {
 		at.Column, at.What = "task_hash", fmt.Sprintf("task_hash is %.16s, another row of the task %.60q has another", r.TaskHash, r.TaskID)
 		v.find("task-hash", at)
