@@ -14,7 +14,7 @@ type Total func(list []storage.Reward) *float64
 
 func scored(r *row) (column, what string) {
 	switch {
-	case r.Scored == nil && r.lacks("scored"):
+	case r.Scored == nil && (r.lacks("scored") || r.home == inJournal): // of before the column
 	case r.Scored == nil:
 		return "scored", "scored is null"
 	case *r.Scored != (r.Reward != nil):

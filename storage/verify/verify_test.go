@@ -453,6 +453,14 @@ func TestWhatIsNoFault(t *testing.T) {
 	overwrite(t, &c, ".tmp-x", "half")
 	overwrite(t, &c, "journal/segment-00000000.log.damaged", "kept")
 	bytesOf(segmentOf(t, c.Dir), false, func(_ *testing.T, b []byte) []byte { return append(b, 200, 0, 0, 0, 1) })(t, &c)
+	edit("broken", 0, func(r *storage.Row) { // the server left the ids of a stop string out
+		r.Sampling = episode.Ptr(`{"logprobs":true,"stop":["</x>"]}`)
+		*r.Turns[0].CompletionTokens++
+		*r.NumOutputTokens++
+	})(t, &c)
+	if err := os.Remove(filepath.Join(c.Dir, "summary.json")); err != nil {
+		t.Fatal(err)
+	}
 	edit("tools", 0, func(r *storage.Row) {
 		inf := float32(1)
 		inf /= 0 * inf
