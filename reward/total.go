@@ -22,6 +22,18 @@ const (
 	Minimum     = "minimum"
 )
 
+// Combine makes the reward of stored components by the configuration's rule, as its Scorer does; nil = there is none.
+func (c Config) Combine(rs []episode.Reward) *float64 {
+	c = c.withDefaults()
+	thresholds := map[string]float64{}
+	for _, spec := range c.Graders {
+		if spec.Threshold != nil {
+			thresholds[spec.Name] = *spec.Threshold
+		}
+	}
+	return total(c.Total, rs, thresholds)
+}
+
 // total applies a rule. thresholds holds those of Config.Graders by the component's name.
 func total(rule string, rs []episode.Reward, thresholds map[string]float64) *float64 {
 	var counted []episode.Reward

@@ -19,8 +19,8 @@ func (s *session) conclude(runErr error) error {
 	if s.account != nil {
 		s.account.Ended = cmp.Or(why.text, "finished")
 	}
-	if s.groups != nil {
-		_ = s.writer.Flush() // the summary counts group verdicts too; what fails here, closing reports
+	if s.groups != nil || s.set.Useful > 0 {
+		_ = s.writer.Flush() // the summary counts group verdicts, and groups whose rewards are all the same; what fails here, closing reports
 	}
 	s.draws.done = why.text == ""
 	r := s.report(why.text)

@@ -21,6 +21,8 @@ const (
 	codeGaveUp   code = 8
 	codeAddress  code = 9
 	codeAudit    code = 10
+	codeBadFiles code = 20 // those of verify.Class follow in order
+	codeReplay   code = 27
 	codeWorse    code = 30
 	codeDiffers  code = 31
 	codeInt      code = 130
@@ -45,6 +47,14 @@ func exitCodes() []codeLine {
 		{codeGaveUp, "gave-up", "stopped because too many episodes failed (--stop-on-failed-share), or graders on too many of them (--stop-on-unscored-share); resume goes on"},
 		{codeAddress, "address", "the address to serve on is taken or cannot be had"},
 		{codeAudit, "audit", "tranche audit tasks found weak, impossible or flaky tasks that --allow does not name"},
+		{20, "bad-files", "tranche verify: files, or the journal, are not as they were published (of several classes of findings the gravest decides: 20 before 26)"},
+		{21, "bad-keys", "tranche verify: rows are missing, twice, of another run, or groups are not whole"},
+		{22, "bad-tokens", "tranche verify: token sequences, masks, logprobs or weight versions are not sound"},
+		{23, "bad-talk", "tranche verify: messages, turns, actions and how an episode ended contradict one another"},
+		{24, "bad-text", "tranche verify: text that is no UTF-8, or no JSON where it should be"},
+		{25, "bad-verdicts", "tranche verify: rewards do not follow from their components"},
+		{26, "bad-sums", "tranche verify: counts, times or summary.json do not add up"},
+		{codeReplay, "replay", "tranche replay --actions: an action that was run again gave something else than what was recorded"},
 		{codeWorse, "worse", "tranche diff --fail-on-worse: the whole interval of the reward's difference is below 0"},
 		{codeDiffers, "differs", "tranche diff --exact: the two runs do not hold the same rows"},
 		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},

@@ -52,6 +52,7 @@ func main() {
 		stdout: os.Stdout, stderr: os.Stderr, signals: signals, exit: os.Exit, started: time.Now(),
 		terminal: term.IsTerminal(int(os.Stderr.Fd())), colour: colourWanted(os.Stdout),
 		width: terminalWidth, program: programName(os.Args[0]),
+		typed: typedBy(os.Stdin, term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))),
 	}
 	os.Exit(int(a.main(context.Background(), os.Args[1:])))
 }
@@ -89,6 +90,7 @@ type app struct {
 	width          func() int // columns
 	program        string     // how to call it again
 	quiet          bool       // no notices
+	typed          io.Reader  // what a person types; nil = nobody is there
 
 	tools   []action.Tool // offered besides the built-in ones; none in the binary
 	graders []reward.Kind // known besides those of the binary
@@ -100,6 +102,8 @@ type cli struct {
 	Resume    resumeCmd    `cmd:"" help:"Go on with a run that was stopped."`
 	Batch     batchCmd     `cmd:"" help:"Send an OpenAI batch file, in the place of vllm run-batch."`
 	View      viewCmd      `cmd:"" help:"Show a run: its summary, or whole trajectories."`
+	Verify    verifyCmd    `cmd:"" help:"Prove that a run holds what it promises: files, keys, tokens, text, rewards, sums."`
+	Replay    replayCmd    `cmd:"" help:"Go through an episode turn by turn, and run its actions again."`
 	Explain   explainCmd   `cmd:"" help:"Tell what bounded a run: for each endpoint, why no more work went there."`
 	Feed      feedCmd      `cmd:"" help:"Serve the rows of a run over HTTP as Arrow streams, while it goes on or after."`
 	Probe     probeCmd     `cmd:"" help:"Find out what a server can do, and how that is known."`
@@ -139,6 +143,10 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 		return i.cli.Batch.do(ctx, a, i.given)
 	case "view":
 		return i.cli.View.do(ctx, a)
+	case "verify":
+		return i.cli.Verify.do(ctx, a)
+	case "replay":
+		return i.cli.Replay.do(ctx, a)
 	case "explain":
 		return i.cli.Explain.do(ctx, a)
 	case "feed":

@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"storage/arrowrows":                  {"episode", "storage"},
 	"storage/feed":                       {"episode", "storage", "storage/arrowrows"},
 	"storage/objectstore":                {"storage", "episode"},
+	"storage/verify":                     {"episode", "storage"},
 	"monitor":                            {"episode"},
 	"bench":                              {"episode", "bucketing", "scheduler", "sampler", "inference/enginesim"},
 	"cmd/tranche":                        {"*"},
