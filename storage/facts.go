@@ -104,7 +104,7 @@ func mapped[A, B any](list []A, of func(A) B) []B {
 // Facts yields those of every row once, as Rows does, and reads only their columns of the parts. A yielded value is the caller's.
 func (r *Run) Facts() iter.Seq2[*Facts, error] {
 	return func(yield func(*Facts, error) bool) {
-		w := walk[Facts]{run: r, seen: map[key]struct{}{}, id: func(f *Facts) string { return f.EpisodeID }, failed: (*Facts).Failed,
+		w := walk[Facts]{run: r, id: func(f *Facts) string { return f.EpisodeID }, failed: (*Facts).Failed,
 			decode: func(payload []byte) (*Facts, error) {
 				row, err := decodeRow(payload)
 				if err != nil {
@@ -173,7 +173,7 @@ func answerOf(messages []said) uint64 {
 // Answers yields that of every row once, as Rows does; it reads the messages and little more.
 func (r *Run) Answers() iter.Seq2[Answer, error] {
 	return func(yield func(Answer, error) bool) {
-		w := walk[answered]{run: r, seen: map[key]struct{}{}, id: func(a *answered) string { return a.EpisodeID }, failed: func(a *answered) bool { return bad(a.Status) },
+		w := walk[answered]{run: r, id: func(a *answered) string { return a.EpisodeID }, failed: func(a *answered) bool { return bad(a.Status) },
 			decode: func(payload []byte) (*answered, error) {
 				row, err := decodeRow(payload)
 				if err != nil {

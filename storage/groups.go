@@ -101,7 +101,7 @@ func OutcomeOf(r *Row) Outcome {
 // Outcomes yields what came of every row once, as Rows does, and reads only these columns of the parts.
 func (r *Run) Outcomes() iter.Seq2[Outcome, error] {
 	return func(yield func(Outcome, error) bool) {
-		w := walk[Outcome]{run: r, seen: map[key]struct{}{}, id: func(o *Outcome) string { return o.EpisodeID },
+		w := walk[Outcome]{run: r, id: func(o *Outcome) string { return o.EpisodeID },
 			failed: func(o *Outcome) bool { return bad(o.Status) },
 			decode: func(payload []byte) (*Outcome, error) {
 				row, err := decodeRow(payload)

@@ -36,7 +36,7 @@ func (h *headColumns) row() *Row {
 // status, stop reason and flags, which is all that a Filter looks at. The others are zero. It costs a small part of what Rows does.
 func (r *Run) Heads() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
-		w := walk[headColumns]{run: r, seen: map[key]struct{}{}, id: func(h *headColumns) string { return h.EpisodeID },
+		w := walk[headColumns]{run: r, id: func(h *headColumns) string { return h.EpisodeID },
 			failed: func(h *headColumns) bool { return bad(h.Status) },
 			decode: decodeHead,
 			yield:  func(h *headColumns) bool { return yield(h.row(), nil) }}

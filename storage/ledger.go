@@ -83,7 +83,7 @@ func (g *group) put(r record) {
 
 // ledger says which key is where. It does no I/O and takes no lock: the Writer's mutex guards it.
 type ledger struct {
-	good, failed map[key]struct{}
+	good, failed keySet
 	// retry holds what the summary needs of the failures that may be written once more; they count as not done.
 	retry map[key]digest
 	// placed is the number of the failure file that holds a published failure; unplaced while that file is being built.
@@ -99,8 +99,7 @@ type ledger struct {
 const unplaced = -1
 
 func newLedger() *ledger {
-	return &ledger{good: map[key]struct{}{}, failed: map[key]struct{}{}, retry: map[key]digest{}, placed: map[key]int{},
-		groups: map[key]*group{}}
+	return &ledger{retry: map[key]digest{}, placed: map[key]int{}, groups: map[key]*group{}}
 }
 
 // done reports whether the key needs no more work.
@@ -113,9 +112,7 @@ func (l *ledger) done(k key) bool {
 
 // known reports whether there is a row of the key, also one that may be written once more.
 func (l *ledger) known(k key) bool {
-	_, good := l.good[k]
-	_, failed := l.failed[k]
-	return good || failed
+	return l.good.has(k) || l.failed.has(k)
 }
 
 // add takes a durable record that is in the journal.
@@ -127,18 +124,18 @@ func (l *ledger) add(r record, d digest) {
 // count notes a key as done and counts its row.
 func (l *ledger) count(k key, failed bool, d digest) {
 	delete(l.retry, k)
-	delete(l.failed, k)
+	l.failed.remove(k)
 	if failed {
-		l.failed[k] = struct{}{}
+		l.failed.add(k)
 	} else {
-		l.good[k] = struct{}{}
+		l.good.add(k)
 	}
 	l.summary.add(&d)
 }
 
 // countRetry notes a failure that may be written once more: it is in the summary only as long as nothing replaces it.
 func (l *ledger) countRetry(k key, d digest) {
-	l.failed[k] = struct{}{}
+	l.failed.add(k)
 	l.retry[k] = d
 }
 

@@ -39,7 +39,7 @@ var errStop = errors.New("stopped")
 // iteration; the row is nil then. ErrDamaged comes after all rows that can be read in spite of it.
 func (r *Run) Rows() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
-		w := walk[Row]{run: r, seen: map[key]struct{}{}, id: func(row *Row) string { return row.EpisodeID },
+		w := walk[Row]{run: r, id: func(row *Row) string { return row.EpisodeID },
 			failed: (*Row).failed,
 			decode: decodeRow,
 			yield:  func(row *Row) bool { c := *row; return yield(&c, nil) }}
@@ -52,7 +52,7 @@ func (r *Run) Rows() iter.Seq2[*Row, error] {
 // Summary counts the rows of this moment from their few columns.
 func (r *Run) Summary() (Summary, error) {
 	var s Summary
-	w := walk[digest]{run: r, seen: map[key]struct{}{}, id: func(d *digest) string { return d.EpisodeID },
+	w := walk[digest]{run: r, id: func(d *digest) string { return d.EpisodeID },
 		failed: (*digest).failed,
 		decode: func(payload []byte) (*digest, error) {
 			row, err := decodeRow(payload)
@@ -75,7 +75,7 @@ func (r *Run) Summary() (Summary, error) {
 // reads the journal, and begins again with what is new until the manifest stood still; keys already seen are passed over.
 type walk[T any] struct {
 	run    *Run
-	seen   map[key]struct{}
+	seen   keySet
 	id     func(*T) string
 	failed func(*T) bool
 	decode func(payload []byte) (*T, error)
@@ -165,10 +165,9 @@ func (w *walk[T]) part(p Part, journal map[key]record) error {
 }
 
 func (w *walk[T]) visit(k key, row *T) error {
-	if _, ok := w.seen[k]; ok {
+	if !w.seen.add(k) {
 		return nil
 	}
-	w.seen[k] = struct{}{}
 	if !w.yield(row) {
 		return errStop
 	}
@@ -183,7 +182,7 @@ func (w *walk[T]) journal(journal map[key]record) error {
 	slices.SortFunc(rows, bySeq)
 	var buf []byte
 	for _, rec := range rows {
-		if _, ok := w.seen[rec.key]; ok {
+		if w.seen.has(rec.key) {
 			continue
 		}
 		frame, err := rec.seg.readFrame(rec, buf)

@@ -217,8 +217,7 @@ func (w *Writer) Done(episodeID string) bool {
 func (w *Writer) Good(episodeID string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, ok := w.ledger.good[keyOf(episodeID)]
-	return ok
+	return w.ledger.good.has(keyOf(episodeID))
 }
 
 // Counts is a reading of what is where.
@@ -235,7 +234,7 @@ type Counts struct {
 func (w *Writer) Counts() Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := Counts{Good: int64(len(w.ledger.good)), Failed: int64(len(w.ledger.failed)), Retry: int64(len(w.ledger.retry)),
+	c := Counts{Good: int64(w.ledger.good.len()), Failed: int64(w.ledger.failed.len()), Retry: int64(len(w.ledger.retry)),
 		Published: w.published.Rows + w.published.FailureRows}
 	for _, g := range w.ledger.ready {
 		c.Journal += int64(len(g.records))
