@@ -316,8 +316,16 @@ func (v *Verifier) conclude() {
 	v.sameSummary()
 }
 
+// chosen says that a dataset which was put together, or one of those it was put together from, took some rows and not others.
+func chosen(m *storage.Making) bool {
+	return m != nil && (m.How == "sample" || m.Choice != "" || slices.ContainsFunc(m.Sources, func(s storage.Source) bool { return chosen(s.Made) }))
+}
+
 func (v *Verifier) wholeGroups() {
-	for _, g := range v.books.wrong(func(g groupBook) bool { return g.published && g.rows != g.size }) {
+	if v.chosen {
+		v.miss("group-whole", "the dataset was made of a choice of rows, which may lack some of a group", 0)
+	}
+	for _, g := range v.books.wrong(func(g groupBook) bool { return g.published && (g.rows > g.size || g.rows < g.size && !v.chosen) }) {
 		at := v.books.place(g)
 		at.Column, at.What = "group_size", fmt.Sprintf("the group has %d rows of %d", g.rows, g.size)
 		v.find("group-whole", at)

@@ -133,6 +133,7 @@ type Verifier struct {
 	books   *books
 	rows    []Check   // those that look at single rows
 	unread  bool      // some rows could not be read: what counts all of them is not checked
+	chosen  bool      // the dataset holds a choice of rows: groups may lack samples
 	latest  time.Time // when the last row was created
 	summary storage.Summary
 	index   map[storage.Key]journalEntry // what the journal holds, by episode
@@ -181,6 +182,7 @@ func (v *Verifier) all(ctx context.Context) error {
 	defer journal.Close()
 	_, v.report.Live = storage.Writing(v.cfg.Dir)
 	v.manifest(m)
+	v.chosen = chosen(m.Made)
 	if err := errors.Join(v.strays(m), v.records()); err != nil {
 		return err
 	}

@@ -433,6 +433,23 @@ func TestAllowAndPlaces(t *testing.T) {
 	}
 }
 
+// A choice of rows may lack samples of a group, and says so.
+func TestAChoiceOfRowsHasNoFindings(t *testing.T) {
+	c := madeConfig(goodRun(t))
+	unsummed(rows(part0, func(g [][]storage.Row) [][]storage.Row { return [][]storage.Row{g[0][1:]} }))(t, &c)
+	for _, made := range []*storage.Making{{How: "sample"}, {How: "merge", Sources: []storage.Source{{Made: &storage.Making{How: "merge", Choice: "some"}}}}} {
+		amend(func(m *storage.Manifest) { m.Made = made })(t, &c)
+		r, found := verified(t, c)
+		if len(found) > 0 || !slices.ContainsFunc(r.Unchecked, func(u Unchecked) bool { return u.Check == "group-whole" }) {
+			t.Errorf("%+v: %+v, not checked %+v", made, r.Findings, r.Unchecked)
+		}
+	}
+	amend(func(m *storage.Manifest) { m.Made = &storage.Making{How: "merge"} })(t, &c)
+	if _, found := verified(t, c); !slices.Equal(found, []string{"group-whole"}) {
+		t.Errorf("all rows of a merge: %v", found)
+	}
+}
+
 // A quick look finds what the manifest and the footers tell, and reads no row.
 func TestQuick(t *testing.T) {
 	c := madeConfig(goodRun(t))
