@@ -119,7 +119,7 @@ func rowFlags() []string {
 	return []string{
 		episode.FlagTextRepaired, episode.FlagLogprobNull, episode.FlagLogprobsMissing, episode.FlagTokenIDsMissing,
 		episode.FlagPromptIDsMissing, episode.FlagUsageMissing, episode.FlagPromptCut, episode.FlagThinkingTagged, episode.FlagThinkingCut,
-		episode.FlagRefused, FlagNonFinite, FlagZeroVariance,
+		episode.FlagRefused, episode.FlagResumed, FlagNonFinite, FlagZeroVariance,
 	}
 }
 

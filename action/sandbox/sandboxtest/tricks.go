@@ -612,7 +612,7 @@ func loopsAreHeld(t *testing.T, s *stage) {
 				t.Errorf("a file while it is paused: %v", err)
 			}
 			time.Sleep(200 * time.Millisecond)
-			if again, err := pauser.Pause(ctx); err != nil || again != others {
+			if again, err := pauser.Pause(ctx); err != nil || again > others || again < loops { // one that was about to end when it was stopped has ended
 				t.Errorf("paused again: %d, then %d are held; %v", others, again, err)
 			}
 			if got := used() - before; got > 20*time.Millisecond { // two ticks: what was running when the time was read
