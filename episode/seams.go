@@ -84,7 +84,7 @@ type Scorer interface {
 }
 
 // Sink takes finished episodes. It is called from many episodes at once; when it returns nil the episode survives kill -9.
-// An error means that the run cannot go on. It must not keep the *Episode after it returns.
+// An error means that the run cannot go on; it names the episode. It must not keep the *Episode after it returns.
 type Sink interface {
 	Write(ctx context.Context, e *Episode) error
 }

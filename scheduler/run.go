@@ -244,7 +244,7 @@ func (r *run) store(ctx context.Context, e *episode.Episode) {
 	if err := r.cfg.Sink.Write(context.WithoutCancel(ctx), e); err != nil {
 		r.cancelled.Add(1)
 		r.halt()
-		r.cancel(fmt.Errorf("write episode %s: %w", e.ID, err))
+		r.cancel(err) // it names the episode
 		return
 	}
 	r.tell(e)

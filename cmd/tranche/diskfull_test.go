@@ -14,10 +14,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"tranche/episode"
 	"tranche/storage"
 )
 
@@ -100,7 +102,8 @@ func replayable(t *testing.T, dir string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal([]any{r.Messages, r.TokenIDs, r.Reward, r.Status, r.StopReason, r.GroupID, r.SampleIndex, r.NumTurns, r.Flags, r.Sampling})
+		flags := slices.DeleteFunc(slices.Clone(r.Flags), func(f string) bool { return f == episode.FlagResumed })
+		text, err := json.Marshal([]any{r.Messages, r.TokenIDs, r.Reward, r.Status, r.StopReason, r.GroupID, r.SampleIndex, r.NumTurns, flags, r.Sampling})
 		if err != nil || rows[r.EpisodeID] != "" {
 			t.Fatalf("%s is there twice, or %v", r.EpisodeID, err)
 		}
