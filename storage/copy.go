@@ -103,10 +103,11 @@ func copyOn(ctx context.Context, fsys fileSystem, cfg Copying) (Copied, error) {
 	if err := cfg.Validate(); err != nil {
 		return Copied{}, err
 	}
-	if cfg.Keep == nil {
+	chosen := cfg.Keep != nil
+	if !chosen {
 		cfg.Keep = func(string) bool { return true }
 	}
-	c := &copying{Copying: cfg, fs: fsys, sources: make([]Source, len(cfg.From)), manifests: make([]Manifest, len(cfg.From))}
+	c := &copying{Copying: cfg, chosen: chosen, fs: fsys, sources: make([]Source, len(cfg.From)), manifests: make([]Manifest, len(cfg.From))}
 	if err := absent(fsys, cfg.Into); err != nil { // before the sources are read
 		return Copied{}, err
 	}
@@ -128,6 +129,8 @@ func copyOn(ctx context.Context, fsys fileSystem, cfg Copying) (Copied, error) {
 type copying struct {
 	Copying
 	fs        fileSystem
+	chosen    bool // rows are chosen: groups may be cut
+	partial   bool // one was, or a source says so of itself
 	sources   []Source
 	manifests []Manifest
 
@@ -158,6 +161,7 @@ func (c *copying) open(i int) (err error) {
 		return fmt.Errorf("read run %s: %w", dir, err)
 	}
 	c.sources[i], c.manifests[i] = s, m
+	c.partial = c.partial || m.Made != nil && m.Made.PartialGroups
 	return nil
 }
 
@@ -362,7 +366,7 @@ type seat struct {
 func (c *copying) findScattered(ctx context.Context) error {
 	rows := map[key]int{} // of groups that were met
 	c.scattered = map[key]int{}
-	taker := c.taker()
+	taker, cut := c.taker(), cuts{}
 	open, n := "", 0 // the group that is being read
 	end := func() error {
 		if open == "" {
@@ -377,6 +381,9 @@ func (c *copying) findScattered(ctx context.Context) error {
 		return nil
 	}
 	err := each(ctx, c, c.any, func(source int, row *seat) error {
+		if c.chosen && row.GroupID != "" {
+			c.partial = cut.note(keyOf(row.GroupID), c.Keep(row.EpisodeID)) || c.partial
+		}
 		if !taker.take(source, row.EpisodeID) || bad(row.Status) || row.GroupID == "" {
 			return nil
 		}
@@ -393,6 +400,15 @@ func (c *copying) findScattered(ctx context.Context) error {
 	return err
 }
 
+// cuts finds groups of which rows are taken and others left out.
+type cuts map[key]bool // whether the rows of a group that were met are taken
+
+func (c cuts) note(group key, taken bool) (cut bool) {
+	was, met := c[group]
+	c[group] = taken
+	return met && was != taken
+}
+
 func (c *copying) write(ctx context.Context) (result Copied, err error) {
 	if c.out, err = newDatasetOn(c.fs, c.dataset()); err != nil {
 		return Copied{}, err
@@ -401,7 +417,7 @@ func (c *copying) write(ctx context.Context) (result Copied, err error) {
 		return Copied{}, errors.Join(err, c.out.Abandon())
 	}
 	c.result.Summary = c.out.Summary()
-	c.result.Manifest, err = c.out.Close(Making{How: c.How, Choice: c.Choice, Sources: c.sources})
+	c.result.Manifest, err = c.out.Close(Making{How: c.How, Choice: c.Choice, PartialGroups: c.partial, Sources: c.sources})
 	return c.result, err
 }
 

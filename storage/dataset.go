@@ -16,6 +16,8 @@ type Making struct {
 	How    string `json:"how"`              // merge, sample
 	Choice string `json:"choice,omitempty"` // which rows were taken, in words; "" = all
 	ID     string `json:"id"`               // of its set of episodes: the same ones, however they came together, have the same
+	// PartialGroups says that rows of a group were left out that a source has, here or where a source came about: groups need not be whole.
+	PartialGroups bool `json:"partial_groups,omitempty"`
 	// Sources are in the order in which they were named. What the i-th knew of itself (run.yaml and the like) is in the folder
 	// sources/i, five digits, of the dataset.
 	Sources []Source `json:"sources"`

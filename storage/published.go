@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -78,10 +79,28 @@ func isSetName(name string) bool {
 // IsExtra tells whether a path relative to a run directory, with forward slashes, is a file that belongs to a run beside its rows and
 // its manifest.
 func IsExtra(name string) bool {
+	if !fs.ValidPath(name) {
+		return false
+	}
+	if inner, ok := inSource(name); ok {
+		return IsExtra(inner)
+	}
 	if slices.Contains([]string{runFileName, summaryName, accountName, DrawsName, TaskStatesName, StreamName}, name) {
 		return true
 	}
 	return path.Dir(name) == endpointsDir && path.Ext(name) == ".json" && !strings.HasPrefix(path.Base(name), ".")
+}
+
+// inSource is the name in the folder of a source, sources/00000, of a file that lies in one.
+func inSource(name string) (inner string, ok bool) {
+	rest, ok := strings.CutPrefix(name, sourcesDir+"/")
+	folder, inner, found := strings.Cut(rest, "/")
+	return inner, ok && found && isSourceFolder(folder)
+}
+
+func isSourceFolder(name string) bool {
+	n, err := strconv.Atoi(name)
+	return err == nil && n >= 0 && filepath.Base(SourceFolder("", n)) == name
 }
 
 // Extras lists the files of a run directory that belong to the run beside its rows and its manifest, with forward slashes, run.yaml first.
@@ -100,6 +119,28 @@ func Extras(dir string) ([]string, error) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, runFileName)); errors.Is(err, fs.ErrNotExist) {
 		names = names[1:]
+	}
+	more, err := sourceExtras(dir)
+	return append(names, more...), err
+}
+
+// sourceExtras lists those that the sources of a dataset left.
+func sourceExtras(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(dir, sourcesDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for the sources of dataset %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !isSourceFolder(e.Name()) {
+			continue
+		}
+		inner, err := Extras(filepath.Join(dir, sourcesDir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range inner {
+			names = append(names, path.Join(sourcesDir, e.Name(), name))
+		}
 	}
 	return names, nil
 }

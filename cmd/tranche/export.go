@@ -157,6 +157,9 @@ type exportReport struct {
 }
 
 func (c *exportCmd) tell(a *app, r exportReport) error {
+	if why := r.mostLeft(); r.RowsTaken == 0 && why != "" {
+		a.notice("no row was taken, most of them for %s; %s", why, helpFor(why))
+	}
 	switch {
 	case c.Out == "-" && c.JSON:
 		text, err := json.Marshal(r)
@@ -169,6 +172,42 @@ func (c *exportCmd) tell(a *app, r exportReport) error {
 		return a.printJSON(r)
 	}
 	return a.print(r.text())
+}
+
+// mostLeft is the commonest reason to leave rows out; "" = none was.
+func (r exportReport) mostLeft() (why string) {
+	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
+		if why == "" || r.LeftOut[name] > r.LeftOut[why] {
+			why = name
+		}
+	}
+	return why
+}
+
+// helpFor says what to do where rows are left out for that reason.
+func helpFor(why string) string {
+	if field, ok := strings.CutPrefix(why, "filter:"); ok {
+		return "ask for other rows: the flags refuse their " + field
+	}
+	if help := map[string]string{
+		"tools_not_known":      "--tools none writes them without tools",
+		"no_token_ids":         "the server gave no ids: a shape of messages needs none, such as --to messages",
+		"incomplete_token_ids": "a shape of messages needs no ids, such as --to messages",
+		"prompt_cut":           "a shape of messages needs no ids, such as --to messages",
+		"no_logprobs":          "--no-logprobs does without",
+		"no_verdict":           "`tranche rescore` gives rows their rewards",
+		"broken_prefix":        "leave --drop-broken away, or take another shape",
+		"too_long":             "a larger --max-length takes them",
+		"length_not_known":     "leave --max-length away",
+		"arguments_no_object":  "--tool-arguments text takes them as the model wrote them",
+		"alone_in_group":       "a pair needs several samples a task (-n)",
+		"tie":                  "a pair needs different rewards, and those of every group are equal",
+		"gap_too_small":        "a smaller --min-gap takes them",
+		"group_not_whole":      "leave --whole-groups away",
+	}[why]; help != "" {
+		return help
+	}
+	return "docs/export.md tells the reasons"
 }
 
 func (r exportReport) text() string {

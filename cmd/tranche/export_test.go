@@ -17,17 +17,17 @@ func TestExportNeedsTheRunsTools(t *testing.T) {
 	set.Tools = []string{"gone"}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	o := &offers{ctx: ctx, cancel: cancel, app: newShell(t).app, dir: "x", file: &runFile{Settings: set}}
+	o := &offers{ctx: ctx, cancel: cancel, app: newShell(t).app, dir: "x", only: &offer{file: &runFile{Settings: set}}}
 	defer o.close()
 	_, err := o.of(&storage.Row{})
 	if err == nil || codeOf(err) != codeUsage || !strings.Contains(err.Error(), "--tools none does without") || context.Cause(ctx) != err {
 		t.Errorf("error %v, the export ends with %v", err, context.Cause(ctx))
 	}
 	set.Tools = nil
-	plain := &offers{ctx: ctx, cancel: cancel, app: newShell(t).app, dir: "x", file: &runFile{Settings: set}}
+	plain := &offers{ctx: ctx, cancel: cancel, app: newShell(t).app, dir: "x", only: &offer{file: &runFile{Settings: set}}}
 	defer plain.close()
 	stated := `[{"type":"function","function":{"name":"theirs","parameters":{"type":"object"}}}]`
-	if defs, err := plain.of(&storage.Row{Tools: &stated}); err != nil || string(defs) != stated || plain.actor != nil {
+	if defs, err := plain.of(&storage.Row{Tools: &stated}); err != nil || string(defs) != stated || plain.only.actor != nil {
 		t.Errorf("%s, %v", defs, err)
 	}
 	named := `["calculator"]`

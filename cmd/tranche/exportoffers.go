@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,34 +14,48 @@ import (
 
 // offers know what the model of a row was told it may call: the tools that the run offered are in its settings, those of a task in its rows.
 type offers struct {
-	ctx     context.Context // of the export, for the servers of tools
-	cancel  context.CancelCauseFunc
-	app     *app
-	dir     string
-	file    *runFile // nil = there are no settings, and what a row states is all there is
+	ctx    context.Context // of the export, for the servers of tools
+	cancel context.CancelCauseFunc
+	app    *app
+	dir    string
+	runs   map[string]*offer // by the id of a row's run
+	only   *offer            // of a run directory, whatever its rows say; nil = its rows are of several runs, or there are no settings
+}
+
+// offer is what one run offered.
+type offer struct {
+	file    *runFile
 	session *session
 	actor   *action.Set // made when a row needs it; only its definitions are asked for
 }
 
-// newOffers reads the settings of a run. cancel ends the export when they cannot be had and a row needs them.
+// newOffers reads the settings of a run, or of the runs whose rows a dataset has. cancel ends the export when they cannot be had and a row
+// needs them.
 func newOffers(ctx context.Context, a *app, dir string, cancel context.CancelCauseFunc) (*offers, error) {
+	o := &offers{ctx: ctx, cancel: cancel, app: a, dir: dir, runs: map[string]*offer{}}
 	file, ok, err := readRunFile(dir)
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
-		file = nil
+	if ok {
+		o.only = &offer{file: file}
+		return o, nil
 	}
-	return &offers{ctx: ctx, cancel: cancel, app: a, dir: dir, file: file}, nil
+	runs, err := originsOf(dir)
+	for id, one := range runs {
+		o.runs[id] = &offer{file: one.file}
+	}
+	return o, err
 }
 
 // of is called for one row after the other.
 func (o *offers) of(r *storage.Row) (json.RawMessage, error) {
-	if o.file == nil || o.plain(r) {
+	one := cmp.Or(o.only, o.runs[r.RunID])
+	if one == nil || one.plain(r) { // without settings, what a row states is all there is
 		return export.StatedTools(r)
 	}
-	if o.actor == nil {
-		if err := o.open(); err != nil {
+	if one.actor == nil {
+		if err := o.open(one); err != nil {
 			o.cancel(err)
 			return nil, err
 		}
@@ -49,12 +64,12 @@ func (o *offers) of(r *storage.Row) (json.RawMessage, error) {
 	if r.Tools != nil {
 		t.Tools = json.RawMessage(*r.Tools)
 	}
-	defs, _, err := o.actor.Tools(t)
+	defs, _, err := one.actor.Tools(t)
 	return defs, err
 }
 
 // plain says that the model was told what the row states: the run offered nothing of its own, and the row names none of its tools.
-func (o *offers) plain(r *storage.Row) bool {
+func (o *offer) plain(r *storage.Row) bool {
 	set := &o.file.Settings
 	if len(set.Tools) > 0 || len(set.Calls.Blocks) > 0 || set.Calls.Format != "" && set.Calls.Format != "api" {
 		return false
@@ -64,12 +79,12 @@ func (o *offers) plain(r *storage.Row) bool {
 }
 
 // open makes the tools of the settings, and with them starts or reaches the run's MCP servers.
-func (o *offers) open() (err error) {
+func (o *offers) open(one *offer) (err error) {
 	quiet := o.app.quiet
-	o.session = newSession(o.app, o.file.Settings)
+	one.session = newSession(o.app, one.file.Settings)
 	o.app.quiet = quiet
-	if err = o.session.openTools(o.ctx); err == nil {
-		o.actor, err = o.session.newActor()
+	if err = one.session.openTools(o.ctx); err == nil {
+		one.actor, err = one.session.newActor()
 	}
 	if err != nil {
 		return withCode(codeUsage, fmt.Errorf("the tools of %s cannot be had, and with them what the model was told it may call: %w\n--tools none does without", o.dir, err))
@@ -78,6 +93,15 @@ func (o *offers) open() (err error) {
 }
 
 func (o *offers) close() {
+	if o.only != nil {
+		o.only.close()
+	}
+	for _, one := range o.runs {
+		one.close()
+	}
+}
+
+func (o *offer) close() {
 	if o.actor != nil {
 		_ = o.actor.Close() // nothing was run
 	}

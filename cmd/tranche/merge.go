@@ -170,6 +170,47 @@ func madeFile(dir string) (file *runFile, judged, ok bool, err error) {
 	return &own, judged, true, nil
 }
 
+// origins are the settings of the runs whose rows a dataset has, by run id.
+type origins map[string]*origin
+
+type origin struct {
+	file   *runFile
+	judged bool // by the graders of the file: no other file of this run names others, and no rescored rewards were taken
+}
+
+func originsOf(dir string) (origins, error) {
+	o := origins{}
+	made := madeOf(dir)
+	if made == nil {
+		return o, nil
+	}
+	return o, o.add(dir, made, true)
+}
+
+func (o origins) add(dir string, made *storage.Making, judged bool) error {
+	for i, s := range made.Sources {
+		folder, own := storage.SourceFolder(dir, i), judged && s.Rewards == ""
+		if s.Made != nil {
+			if err := o.add(folder, s.Made, own); err != nil {
+				return err
+			}
+			continue
+		}
+		file, ok, err := readRunFile(folder)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+		case o[file.RunID] == nil:
+			o[file.RunID] = &origin{file, own}
+		default:
+			was := o[file.RunID]
+			was.judged = was.judged && own && sameGraders(was.file, file)
+		}
+	}
+	return nil
+}
+
 // sourceFiles are the run.yaml of all runs whose rows a dataset has.
 func sourceFiles(dir string, made *storage.Making) (files []*runFile, err error) {
 	for i, s := range made.Sources {

@@ -150,14 +150,15 @@ func settle(cfg *verify.Config) {
 		broken("manifest", "manifest.json", gone)
 	}
 	if !ok {
+		runs, err := originsOf(cfg.Dir)
+		if err != nil {
+			broken("records", "sources", err)
+		}
+		cfg.TotalOf = runs.totalOf
 		return
 	}
 	cfg.RunID = file.RunID
-	s := &session{set: file.Settings}
-	combine := s.rewardConfig().Combine
-	cfg.Total = func(list []storage.Reward) *float64 {
-		return combine((&storage.Row{Rewards: list}).Verdict().Rewards)
-	}
+	cfg.Total = totalOf(file)
 	_, sum, err := readDrawRecord(cfg.Dir)
 	if err != nil {
 		broken("records", storage.DrawsName, err)
@@ -168,6 +169,21 @@ func settle(cfg *verify.Config) {
 		}
 		cfg.Ended[storage.KeyOf(episode.GroupID(file.RunID, g.Task, g.Round))] = int32(g.Samples)
 	}
+}
+
+// totalOf is the rule by which a run makes rewards of their components.
+func totalOf(file *runFile) verify.Total {
+	combine := (&session{set: file.Settings}).rewardConfig().Combine
+	return func(list []storage.Reward) *float64 {
+		return combine((&storage.Row{Rewards: list}).Verdict().Rewards)
+	}
+}
+
+func (o origins) totalOf(run string) verify.Total {
+	if one := o[run]; one != nil && one.judged {
+		return totalOf(one.file)
+	}
+	return nil
 }
 
 // list prints the catalogue.

@@ -319,7 +319,7 @@ func (v *Verifier) partRows(ctx context.Context, f *storage.PartFile, p storage.
 		at := Place{File: p.Path, RowGroup: new(group), Row: new(n), Episode: r.EpisodeID}
 		one := &row{Row: r, home: where, older: older}
 		if where != inSet {
-			one.total = v.cfg.Total
+			one.total = v.total(r)
 		}
 		v.look(one, at)
 		if where != inSet {

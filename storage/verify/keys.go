@@ -248,7 +248,7 @@ func (v *Verifier) indexJournal(ctx context.Context, journal *storage.JournalFil
 		}
 		at.Episode = j.Row.EpisodeID
 		v.report.Journal++
-		v.look(&row{Row: j.Row, home: inJournal, total: v.cfg.Total}, at)
+		v.look(&row{Row: j.Row, home: inJournal, total: v.total(j.Row)}, at)
 		v.indexRow(j, at)
 		return ctx.Err()
 	})
@@ -311,21 +311,16 @@ func (v *Verifier) conclude() {
 		}
 		return
 	}
+	if v.partial {
+		v.miss("group-whole", "rows of the dataset were chosen singly: that samples are missing is no fault", 0)
+	}
 	v.wholeGroups()
 	v.endedGroups()
 	v.sameSummary()
 }
 
-// chosen says that a dataset which was put together, or one of those it was put together from, took some rows and not others.
-func chosen(m *storage.Making) bool {
-	return m != nil && (m.How == "sample" || m.Choice != "" || slices.ContainsFunc(m.Sources, func(s storage.Source) bool { return chosen(s.Made) }))
-}
-
 func (v *Verifier) wholeGroups() {
-	if v.chosen {
-		v.miss("group-whole", "the dataset was made of a choice of rows, which may lack some of a group", 0)
-	}
-	for _, g := range v.books.wrong(func(g groupBook) bool { return g.published && (g.rows > g.size || g.rows < g.size && !v.chosen) }) {
+	for _, g := range v.books.wrong(func(g groupBook) bool { return g.published && (g.rows > g.size || g.rows < g.size && !v.partial) }) {
 		at := v.books.place(g)
 		at.Column, at.What = "group_size", fmt.Sprintf("the group has %d rows of %d", g.rows, g.size)
 		v.find("group-whole", at)

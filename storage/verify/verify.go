@@ -28,6 +28,8 @@ type Config struct {
 	RunID string
 	// Total makes the reward of its components by the run's rule; nil = the rule is not known, and rewards are not recomputed.
 	Total Total
+	// TotalOf is the rule of a row's run, by its id, where rows are of several runs and Total is nil; nil = none is known.
+	TotalOf func(runID string) Total
 	// Ended are the sizes that the record of draws says groups were ended with, by key of the group; nil = none.
 	Ended map[storage.Key]int32
 	// Broken are findings of the caller's own, of files that it alone can read.
@@ -132,8 +134,8 @@ type Verifier struct {
 	misses  map[string]*Unchecked
 	books   *books
 	rows    []Check   // those that look at single rows
+	partial bool      // rows of groups were left out on purpose
 	unread  bool      // some rows could not be read: what counts all of them is not checked
-	chosen  bool      // the dataset holds a choice of rows: groups may lack samples
 	latest  time.Time // when the last row was created
 	summary storage.Summary
 	index   map[storage.Key]journalEntry // what the journal holds, by episode
@@ -182,7 +184,7 @@ func (v *Verifier) all(ctx context.Context) error {
 	defer journal.Close()
 	_, v.report.Live = storage.Writing(v.cfg.Dir)
 	v.manifest(m)
-	v.chosen = chosen(m.Made)
+	v.partial = m.Made != nil && m.Made.PartialGroups
 	if err := errors.Join(v.strays(m), v.records()); err != nil {
 		return err
 	}
@@ -269,6 +271,14 @@ func (v *Verifier) miss(check, why string, rows int64) {
 		v.misses[check+why] = u
 	}
 	u.Rows += rows
+}
+
+// total is the rule that made a row's reward.
+func (v *Verifier) total(r *storage.Row) Total {
+	if v.cfg.Total == nil && v.cfg.TotalOf != nil {
+		return v.cfg.TotalOf(r.RunID)
+	}
+	return v.cfg.Total
 }
 
 // look makes the checks of one row.

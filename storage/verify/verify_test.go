@@ -437,7 +437,7 @@ func TestAllowAndPlaces(t *testing.T) {
 func TestAChoiceOfRowsHasNoFindings(t *testing.T) {
 	c := madeConfig(goodRun(t))
 	unsummed(rows(part0, func(g [][]storage.Row) [][]storage.Row { return [][]storage.Row{g[0][1:]} }))(t, &c)
-	for _, made := range []*storage.Making{{How: "sample"}, {How: "merge", Sources: []storage.Source{{Made: &storage.Making{How: "merge", Choice: "some"}}}}} {
+	for _, made := range []*storage.Making{{How: "sample", PartialGroups: true}, {How: "merge", PartialGroups: true}} {
 		amend(func(m *storage.Manifest) { m.Made = made })(t, &c)
 		r, found := verified(t, c)
 		if len(found) > 0 || !slices.ContainsFunc(r.Unchecked, func(u Unchecked) bool { return u.Check == "group-whole" }) {
