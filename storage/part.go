@@ -238,6 +238,14 @@ func verifyPart(fsys fileSystem, name string, want Part, ids []key, also func(*p
 	return nil
 }
 
+// is says in what a file is not the one that was listed, as far as its footer tells.
+func (p *Part) is(pf *parquet.File) error {
+	if pf.Size() != p.Bytes || pf.NumRows() != p.Rows {
+		return fmt.Errorf("it has %d bytes and %d rows, the manifest says %d and %d", pf.Size(), pf.NumRows(), p.Bytes, p.Rows)
+	}
+	return nil
+}
+
 type idOnly struct {
 	EpisodeID string `parquet:"episode_id"`
 }

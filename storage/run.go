@@ -148,6 +148,9 @@ func (w *walk[T]) part(p Part, journal map[key]record) error {
 	}
 	defer f.Close()
 	pf, err := openParquet(f)
+	if err == nil {
+		err = p.is(pf)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
@@ -356,6 +359,9 @@ func (r *Run) findInPart(p Part, prefix string) ([]hit, error) {
 	}
 	defer f.Close()
 	pf, err := openParquet(f)
+	if err == nil {
+		err = p.is(pf)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}

@@ -493,6 +493,15 @@ func TestRowsPastADamagedPartAreRead(t *testing.T) {
 	for name, harm := range map[string]func(path string) error{
 		"cut short": func(path string) error { return os.Truncate(path, 100) },
 		"gone":      os.Remove,
+		"that of another run": func(path string) error {
+			dir := t.TempDir()
+			w := mustOpen(t, testConfig(dir))
+			for i := range 5 {
+				mustWrite(t, w, made{run: "another"}.episode(i, 0))
+			}
+			mustClose(t, w)
+			return os.Rename(filepath.Join(dir, "parts", "part-00000.parquet"), path)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

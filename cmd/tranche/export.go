@@ -50,6 +50,9 @@ func (exportCmd) Help() string {
 }
 
 func (c *exportCmd) do(ctx context.Context, a *app, given map[string]bool) error {
+	if err := outsideRuns("-o", c.Out); c.Out != "" && c.Out != "-" && err != nil {
+		return withCode(codeUsage, err)
+	}
 	if c.ownRows() {
 		return c.exportRows(ctx, a, given)
 	}
