@@ -616,6 +616,35 @@ func TestStreamsEndProperly(t *testing.T) {
 	}
 }
 
+// The last acknowledgement comes after the last stream has ended, on a connection of its own; new streams are refused by then.
+func TestEndTakesTheLastAcknowledgement(t *testing.T) {
+	dir := t.TempDir()
+	aRun(t, dir, 0, 5, 2, 5)
+	s := serve(t, Config{Dir: dir, AckWait: time.Minute})
+	got := s.read("/v1/rows?consumer=trainer")
+	s.client.CloseIdleConnections()
+	ended := make(chan error, 1)
+	go func() { ended <- s.server.End(t.Context()) }()
+	<-s.server.ending
+	if status, text := s.said("GET", "/v1/rows?consumer=trainer"); status != 503 {
+		t.Errorf("a new stream: %d %s", status, text)
+	}
+	if status, text := s.said("POST", "/v1/ack?consumer=trainer&cursor="+got.cursor); status != 200 {
+		t.Errorf("the last ack: %d %s", status, text)
+	}
+	s.client.CloseIdleConnections()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	s.close()
+
+	s = serve(t, Config{Dir: dir, AckWait: time.Millisecond})
+	s.read("/v1/rows?consumer=another")
+	if err := s.server.End(t.Context()); err != nil {
+		t.Error("nobody acknowledges:", err)
+	}
+}
+
 // A reader that does not read holds its own connection and no other; one that hangs up is noticed.
 func TestSlowAndLostReaders(t *testing.T) {
 	dir := t.TempDir()

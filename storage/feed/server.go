@@ -30,10 +30,11 @@ type Server struct {
 	once    struct{ end, close sync.Once }
 	closed  error
 
-	mu    sync.Mutex // guards everything below
-	news  chan struct{}
-	sent  int64 // rows, by all streams
-	drops map[string]int64
+	mu     sync.Mutex // guards everything below
+	news   chan struct{}
+	sent   int64 // rows, by all streams
+	drops  map[string]int64
+	served map[string]int64 // the furthest cursor that each consumer was sent
 }
 
 // Open opens the feed of a run; Serve, or a caller's own server with Handler, makes it reachable. Errors: those of storage.OpenOrder.
@@ -48,7 +49,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, order: order, places: make(chan struct{}, cfg.Streams), ending: make(chan struct{}), stopped: make(chan struct{}), watched: cancel,
-		news: make(chan struct{}), drops: map[string]int64{}}
+		news: make(chan struct{}), drops: map[string]int64{}, served: map[string]int64{}}
 	s.http = &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	s.work.Go(func() { s.watch(ctx) })
 	return s, nil
@@ -59,10 +60,63 @@ func (s *Server) Serve(l net.Listener) {
 	s.work.Go(func() { _ = s.http.Serve(l) }) // it ends with ErrServerClosed, or with the listener
 }
 
-// End lets streams go on to the last row that is published, and takes no new ones. It returns when all have ended, or with ctx.
+// End lets streams go on to the last row that is published, and takes no new ones. When all have ended it waits for the consumers to
+// acknowledge what they were sent, at most Config.AckWait: they do so on connections of their own, after the training. It returns then, or
+// with ctx.
 func (s *Server) End(ctx context.Context) error {
 	s.once.end.Do(func() { close(s.ending) })
-	return s.http.Shutdown(ctx)
+	if s.idle(ctx) {
+		s.awaitAcks(ctx)
+	}
+	return s.http.Shutdown(ctx) // it closes the listener first
+}
+
+// idle waits until no stream runs; false when ctx ends before.
+func (s *Server) idle(ctx context.Context) bool {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for len(s.places) > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// awaitAcks waits for consumers that have not acknowledged what they were sent.
+func (s *Server) awaitAcks(ctx context.Context) {
+	bound := time.NewTimer(s.cfg.AckWait)
+	defer bound.Stop()
+	for {
+		news := s.changed()
+		if !s.owed() {
+			return
+		}
+		select {
+		case <-news:
+		case <-bound.C:
+			return
+		case <-s.stopped:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// owed says whether there is something that was sent and not acknowledged.
+func (s *Server) owed() bool {
+	acked := s.order.Consumers()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, index := range s.served {
+		if acked[name] < index {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends every stream behind its batch, properly, and waits for that; with ctx, connections that are still written to are cut.
@@ -212,6 +266,7 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, progress{s.order.Cursor(index), s.order.Len() - index})
+	s.wake() // End waits for it
 }
 
 // progress is where a consumer stands.
@@ -257,6 +312,16 @@ func (s *Server) stats(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	answer(w, out)
+}
+
+// note keeps what a consumer was sent.
+func (s *Server) note(consumer string, index int64) {
+	if consumer == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.served[consumer] = max(s.served[consumer], index)
 }
 
 // count adds what a stream did, for the statistics.
