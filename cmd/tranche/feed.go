@@ -58,6 +58,15 @@ func (c *feedCmd) do(ctx context.Context, a *app) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Drain)
 	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	go func() { // ends with this call
+		select {
+		case <-a.signals: // the second one
+			cancel()
+		case <-over:
+		}
+	}()
 	if err := server.Close(ctx); err != nil {
 		a.notice("%v", err)
 	}

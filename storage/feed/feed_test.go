@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -552,6 +553,34 @@ func TestTheKeyIsAskedFor(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a web page: %s", resp.Status)
+	}
+}
+
+// A page that has its own name point to this machine is refused, and so is what a browser says comes from elsewhere.
+func TestWebPagesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		host, site, key string
+		local           bool
+		want            int
+	}{
+		{"127.0.0.1:8700", "", "", true, 404}, {"[::1]:8700", "", "", true, 404}, {"[::1]", "", "", true, 404}, {"LocalHost:8700", "none", "", true, 404},
+		{"localhost", "same-origin", "", true, 404}, {"evil.example:8700", "", "", true, 403}, {"127.0.0.1.evil.example", "", "", true, 403},
+		{"trainer:8700", "", "", false, 404}, {"tunnel.example", "", "k", true, 404}, {"localhost", "cross-site", "", true, 403}, {"localhost", "same-site", "k", true, 403},
+	} {
+		s := &Server{cfg: Config{Key: c.key}}
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Host = c.host
+		req.Header.Set("Sec-Fetch-Site", c.site)
+		req.Header.Set("Authorization", "Bearer k")
+		address := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+		if c.local {
+			address.IP = net.IPv4(127, 0, 0, 1)
+		}
+		w := httptest.NewRecorder()
+		s.guard(http.NotFoundHandler()).ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, address)))
+		if w.Code != c.want {
+			t.Errorf("%+v: %d", c, w.Code)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -195,12 +197,28 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		case s.cfg.Key != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "this feed asks for a key: Authorization: Bearer KEY")
-		case r.Header.Get("Origin") != "":
+		case r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site")):
 			refuse(w, http.StatusForbidden, "this feed is not for web pages")
+		case s.cfg.Key == "" && onLoopback(r) && !ownName(r.Host):
+			refuse(w, http.StatusForbidden, "%.100q is no name of this machine here: ask for localhost or an address, or give the feed a key", r.Host)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// onLoopback says whether a request came to an address that only this machine reaches.
+func onLoopback(r *http.Request) bool {
+	a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// ownName says whether a Host cannot be a name that a web page made point here (DNS rebinding).
+func ownName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.EqualFold(host, "localhost") || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 // refuse answers with one sentence.
