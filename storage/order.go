@@ -44,6 +44,7 @@ type Order struct {
 	updating sync.Mutex // one Update at a time; guards the fields up to mu
 	log      orderLog
 	manifest fs.FileInfo           // as it was when it was last followed
+	followed map[string]bool       // the files it listed then; nil = none was followed yet
 	moved    map[string][]rowRange // files that hold rows which are logged under another file
 
 	acking sync.Mutex // one acknowledgement is written at a time
@@ -186,17 +187,24 @@ func (o *Order) Update() error {
 		err = o.follow(m)
 		if err == nil {
 			o.manifest = info
-			return nil
 		}
-		if after, merr := loadManifest(o.fs, o.dir); merr != nil || after.Generation == m.Generation || !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(err, merr)
+		if !errors.Is(err, errMovedOn) {
+			return err
 		}
 	}
 }
 
+// errMovedOn: a file was replaced before it was opened; the manifest says by what.
+var errMovedOn = errors.New("the manifest moved on")
+
+func (o *Order) movedOn(m Manifest) bool {
+	after, err := loadManifest(o.fs, o.dir)
+	return err == nil && after.Generation != m.Generation
+}
+
 // follow finds a place for every row that a manifest lists.
 func (o *Order) follow(m Manifest) error {
-	f := follower{Order: o, m: m, logged: map[string][]rowRange{}, listed: map[string]bool{}, moved: map[string][]rowRange{}, next: o.log.next()}
+	f := follower{Order: o, m: m, logged: map[string][]rowRange{}, listed: map[string]bool{}, unread: map[bool]bool{}, moved: map[string][]rowRange{}, next: o.log.next()}
 	for _, s := range o.log.stretches {
 		f.logged[s.file] = append(f.logged[s.file], s.rowRange)
 	}
@@ -205,9 +213,16 @@ func (o *Order) follow(m Manifest) error {
 	}
 	var errs []error
 	for _, p := range m.files() {
-		errs = append(errs, f.file(p))
+		err := f.file(p)
+		if err != nil {
+			f.unread[rowRange{file: p.Path}.failures()] = true
+		}
+		errs = append(errs, err)
 	}
 	err := errors.Join(errs...)
+	if errors.Is(err, fs.ErrNotExist) && o.movedOn(m) {
+		return errMovedOn // nothing was told yet, of rows or of damage
+	}
 	if lerr := o.log.append(f.fresh); lerr != nil {
 		return errors.Join(err, lerr)
 	}
@@ -221,6 +236,9 @@ func (o *Order) follow(m Manifest) error {
 		files[m.Parts[i].Path] = p.Path
 	}
 	o.moved = f.moved
+	if err == nil {
+		o.followed = f.listed
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.places, o.files, o.length, o.reach, o.damage = f.places, files, f.next, reach, err
@@ -233,19 +251,23 @@ type follower struct {
 	m      Manifest
 	logged map[string][]rowRange // by file
 	listed map[string]bool
+	unread map[bool]bool // kinds of files, failures or others, of which one cannot be read
 	places []rowRange
 	moved  map[string][]rowRange
 	fresh  []orderEntry // rows that nobody has seen yet
 	next   int64        // their next index
 	lost   map[bool]map[key]int64
+	stay   []rowRange // rows that moved and are still where they were found, by index; nil until it is asked for
 }
 
-// cut says where the first row is that may be in a file which cannot be read: nobody is to go past it.
+// cut says where the first row is that may be in a file which cannot be read, going by the sorted places: nobody is to go past it.
 func (f *follower) cut() int64 {
 	end := f.next
 	for _, s := range f.log.stretches {
-		if !f.listed[s.file] {
-			end = min(end, s.first)
+		if !f.listed[s.file] && f.unread[s.failures()] {
+			if at := uncovered(f.places, s.first, s.first+s.rows); at < s.first+s.rows {
+				end = min(end, at)
+			}
 		}
 	}
 	return end
@@ -263,9 +285,11 @@ func (f *follower) file(p Part) error {
 	if err != nil {
 		return err
 	}
-	lost, err := f.lostKeys(rowRange{file: p.Path}.failures())
-	if err != nil {
-		return err
+	var lost map[key]int64
+	if f.left() { // else nothing can have come here from another file
+		if lost, err = f.lostKeys(rowRange{file: p.Path}.failures()); err != nil {
+			return err
+		}
 	}
 	f.place(p.Path, keys, own, lost)
 	return nil
@@ -313,6 +337,42 @@ func rowsOfPlaces(list []rowRange) (n int64) {
 	return n
 }
 
+// left says whether a file is not listed any more that was when the order was last followed.
+func (f *follower) left() bool {
+	if f.followed == nil {
+		return true
+	}
+	for file := range f.followed {
+		if !f.listed[file] {
+			return true
+		}
+	}
+	return false
+}
+
+// placed says whether all rows of a stretch are known to be in files that are listed.
+func (f *follower) placed(s rowRange) bool {
+	if f.stay == nil {
+		f.stay = []rowRange{}
+		for file, moved := range f.Order.moved {
+			if f.listed[file] {
+				f.stay = append(f.stay, moved...)
+			}
+		}
+		slices.SortFunc(f.stay, func(a, b rowRange) int { return cmp.Compare(a.first, b.first) })
+	}
+	return uncovered(f.stay, s.first, s.first+s.rows) >= s.first+s.rows
+}
+
+// uncovered is the first index from one on up to another that places, which are sorted by it, leave out.
+func uncovered(places []rowRange, from, to int64) int64 {
+	i, _ := slices.BinarySearchFunc(places, from, func(p rowRange, from int64) int { return cmp.Compare(p.first+p.rows-1, from) })
+	for ; i < len(places) && from < to && places[i].first <= from; i++ {
+		from = places[i].first + places[i].rows
+	}
+	return from
+}
+
 // lostKeys are the rows that were logged under files that are not listed any more: of failures, or of the others. A retried failure is
 // another row than the one before.
 func (f *follower) lostKeys(failures bool) (map[key]int64, error) {
@@ -321,7 +381,7 @@ func (f *follower) lostKeys(failures bool) (map[key]int64, error) {
 	}
 	lost := map[key]int64{}
 	for _, s := range f.log.stretches {
-		if f.listed[s.file] || s.failures() != failures {
+		if f.listed[s.file] || s.failures() != failures || f.placed(s.rowRange) {
 			continue
 		}
 		e, err := f.log.read(s)
@@ -457,7 +517,7 @@ func (r *placeReader) rows(p opened, yield func(Placed) bool) error {
 		return err
 	}
 	if r.row != p.row {
-		if err := r.in.SeekToRow(p.row); err != nil {
+		if err := seekTo(r.in, p.row); err != nil {
 			return fmt.Errorf("%w: row %d of %s: %w", ErrDamaged, p.row, p.path, err)
 		}
 		r.row = p.row

@@ -385,6 +385,125 @@ func TestOrderDoesNotSkipWhatItCannotFind(t *testing.T) {
 	}
 }
 
+// logReads counts how often logs of the order are opened.
+type logReads struct {
+	fileSystem
+	n int
+}
+
+func (c *logReads) Open(path string) (file, error) {
+	if strings.HasPrefix(filepath.Base(path), "order-") {
+		c.n++
+	}
+	return c.fileSystem.Open(path)
+}
+
+// The keys of rows that moved are read when they move, not again with every part that is published.
+func TestOrderReadsKeysOnlyOfWhatMoved(t *testing.T) {
+	dir := aRun(t, 5)
+	disk := &logReads{fileSystem: disk{}}
+	o, err := openOrderOn(disk, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	task := 100
+	for step, c := range []struct {
+		change func()
+		want   int // lines
+	}{
+		{func() {}, 0},
+		{func() { mergeParts(t, dir, 0, 3, nil) }, 3},
+		{func() {}, 0},
+		{func() {}, 0},
+		{func() { mergeParts(t, dir, 0, 2, nil) }, 2}, // of parts that never moved before
+		{func() { mergeParts(t, dir, len(mustManifest(t, dir).Parts)-3, len(mustManifest(t, dir).Parts), nil) }, 1 + 2},
+	} {
+		w := mustOpen(t, testConfig(dir))
+		mustWrite(t, w, made{run: "r"}.episode(task, 0))
+		mustClose(t, w)
+		task++
+		c.change()
+		disk.n = 0
+		if err := o.Update(); err != nil {
+			t.Fatal(err)
+		}
+		if disk.n != c.want {
+			t.Errorf("step %d: %d lines read, want %d", step, disk.n, c.want)
+		}
+	}
+	if got := len(idsFrom(t, o, 0)); got != 26 {
+		t.Errorf("%d rows", got)
+	}
+}
+
+func mustManifest(t *testing.T, dir string) Manifest {
+	t.Helper()
+	m, err := loadManifest(disk{}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Rows of compacted parts do not wait for a damaged part that holds none of them.
+func TestOrderReachesPastWhatMovedElsewhere(t *testing.T) {
+	dir := aRun(t, 3)
+	o := mustOrder(t, dir)
+	defer o.Close()
+	mergeParts(t, dir, 0, 3, nil)
+	w := mustOpen(t, testConfig(dir))
+	mustWrite(t, w, made{run: "r"}.episode(100, 0))
+	mustClose(t, w)
+	m := mustManifest(t, dir)
+	if err := os.Truncate(filepath.Join(dir, m.Parts[len(m.Parts)-1].Path), 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Update(); !errors.Is(err, ErrDamaged) || o.Reach() != 12 {
+		t.Errorf("%v, reach %d, want 12", err, o.Reach())
+	}
+}
+
+// openHook is a disk on which something happens when a part is opened.
+type openHook struct {
+	fileSystem
+	hook func(path string)
+}
+
+func (h *openHook) Open(path string) (file, error) {
+	if strings.HasSuffix(path, ".parquet") && h.hook != nil {
+		h.hook(path)
+	}
+	return h.fileSystem.Open(path)
+}
+
+// A part that is replaced between the manifest and its opening is no damage, not even for a moment.
+func TestOrderTellsNoDamageOfWhatIsReplaced(t *testing.T) {
+	dir := aRun(t, 3)
+	d := &openHook{fileSystem: disk{}}
+	o, err := openOrderOn(d, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if err := o.Update(); err != nil {
+		t.Fatal(err)
+	}
+	mergeParts(t, dir, 0, 2, nil)
+	opened := 0
+	d.hook = func(string) {
+		if opened++; opened == 1 {
+			mergeParts(t, dir, 0, 2, nil)
+		}
+		if o.Reach() != 12 || o.damage != nil {
+			t.Errorf("opening %d: reach %d, %v", opened, o.Reach(), o.damage)
+		}
+	}
+	if err := o.Update(); err != nil || opened != 2 {
+		t.Errorf("%v, %d files opened", err, opened)
+	}
+}
+
 // Rows come with the rewards that readers see.
 func TestOrderReadsTheCurrentRewards(t *testing.T) {
 	dir := aRun(t, 2)

@@ -392,7 +392,7 @@ func (r *Run) rowAt(path string, n int64) (*Row, error) {
 	}
 	in := parquet.NewGenericReader[Row](pf)
 	defer in.Close()
-	if err := in.SeekToRow(n); err != nil {
+	if err := seekTo(in, n); err != nil {
 		return nil, fmt.Errorf("read row %d of %s: %w", n, path, err)
 	}
 	rows := make([]Row, 1)

@@ -58,6 +58,15 @@ func (c *feedCmd) do(ctx context.Context, a *app) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Drain)
 	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	go func() { // ends with this call
+		select {
+		case <-a.signals: // the second one
+			cancel()
+		case <-over:
+		}
+	}()
 	if err := server.Close(ctx); err != nil {
 		a.notice("%v", err)
 	}
@@ -133,9 +142,11 @@ type runFeed struct {
 	over     atomic.Bool // nothing more will be published
 }
 
-// feedDrain is how long a run that has ended waits for the streams of its feed to come to the last row; feedCut the same after a signal.
+// feedDrain is how long a run that has ended waits for the streams of its feed to come to the last row, and feedAck for what consumers
+// acknowledge then; feedCut is all of it after a signal.
 const (
 	feedDrain = 10 * time.Second
+	feedAck   = 10 * time.Second
 	feedCut   = 2 * time.Second
 )
 
@@ -155,7 +166,7 @@ func (s *session) openFeed() (err error) {
 	if s.feed.listener == nil {
 		return nil
 	}
-	s.feed.server, err = openFeed(s.a, feed.Config{Dir: s.dir, Key: keyIn(s.set.FeedKeyEnv), Writing: func() bool { return !s.feed.over.Load() }})
+	s.feed.server, err = openFeed(s.a, feed.Config{Dir: s.dir, Key: keyIn(s.set.FeedKeyEnv), AckWait: feedAck, Writing: func() bool { return !s.feed.over.Load() }})
 	if err != nil {
 		return err
 	}
@@ -174,7 +185,7 @@ func (s *session) closeFeed() {
 		return
 	}
 	s.feed.over.Store(true)
-	wait := feedDrain
+	wait := feedDrain + feedAck
 	if s.signal() != nil {
 		wait = feedCut
 	}

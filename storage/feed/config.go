@@ -18,6 +18,8 @@ type Config struct {
 	BatchBytes int64
 	// Streams is how many answers are given at once; more are refused with 503. Default 64.
 	Streams int
+	// AckWait is how long End waits for consumers to acknowledge what they were sent, after the last stream has ended. Default 10 s.
+	AckWait time.Duration
 	// Writing says whether the run is still written. It is asked by streams that follow and have nothing new, at most once a second.
 	// Default: whether a process holds the lock of Dir.
 	Writing func() bool
@@ -36,6 +38,9 @@ func (c Config) Validate() error {
 	if c.BatchBytes < 0 || c.BatchBytes > 1<<30 {
 		bad("BatchBytes is %d: expected 0 (default) to 1 GiB", c.BatchBytes)
 	}
+	if c.AckWait < 0 {
+		bad("AckWait is %v: expected 0 (default) or more", c.AckWait)
+	}
 	if c.Streams < 0 {
 		bad("Streams is %d: expected 0 (default) or more", c.Streams)
 	}
@@ -51,6 +56,9 @@ func (c Config) withDefaults(writing func() bool) Config {
 	}
 	if c.Streams == 0 {
 		c.Streams = 64
+	}
+	if c.AckWait == 0 {
+		c.AckWait = 10 * time.Second
 	}
 	if c.Writing == nil {
 		c.Writing = writing

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -555,6 +556,34 @@ func TestTheKeyIsAskedFor(t *testing.T) {
 	}
 }
 
+// A page that has its own name point to this machine is refused, and so is what a browser says comes from elsewhere.
+func TestWebPagesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		host, site, key string
+		local           bool
+		want            int
+	}{
+		{"127.0.0.1:8700", "", "", true, 404}, {"[::1]:8700", "", "", true, 404}, {"[::1]", "", "", true, 404}, {"LocalHost:8700", "none", "", true, 404},
+		{"localhost", "same-origin", "", true, 404}, {"evil.example:8700", "", "", true, 403}, {"127.0.0.1.evil.example", "", "", true, 403},
+		{"trainer:8700", "", "", false, 404}, {"tunnel.example", "", "k", true, 404}, {"localhost", "cross-site", "", true, 403}, {"localhost", "same-site", "k", true, 403},
+	} {
+		s := &Server{cfg: Config{Key: c.key}}
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Host = c.host
+		req.Header.Set("Sec-Fetch-Site", c.site)
+		req.Header.Set("Authorization", "Bearer k")
+		address := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+		if c.local {
+			address.IP = net.IPv4(127, 0, 0, 1)
+		}
+		w := httptest.NewRecorder()
+		s.guard(http.NotFoundHandler()).ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, address)))
+		if w.Code != c.want {
+			t.Errorf("%+v: %d", c, w.Code)
+		}
+	}
+}
+
 // A stream that follows brings what is written, as it is published, and ends with the run. One that waits ends with the first rows, or at its time.
 func TestFollowingAndWaiting(t *testing.T) {
 	dir := t.TempDir()
@@ -613,6 +642,35 @@ func TestStreamsEndProperly(t *testing.T) {
 		if got.end != want || len(got.rows) != 10 && end {
 			t.Errorf("%d rows, end %q, want %q", len(got.rows), got.end, want)
 		}
+	}
+}
+
+// The last acknowledgement comes after the last stream has ended, on a connection of its own; new streams are refused by then.
+func TestEndTakesTheLastAcknowledgement(t *testing.T) {
+	dir := t.TempDir()
+	aRun(t, dir, 0, 5, 2, 5)
+	s := serve(t, Config{Dir: dir, AckWait: time.Minute})
+	got := s.read("/v1/rows?consumer=trainer")
+	s.client.CloseIdleConnections()
+	ended := make(chan error, 1)
+	go func() { ended <- s.server.End(t.Context()) }()
+	<-s.server.ending
+	if status, text := s.said("GET", "/v1/rows?consumer=trainer"); status != 503 {
+		t.Errorf("a new stream: %d %s", status, text)
+	}
+	if status, text := s.said("POST", "/v1/ack?consumer=trainer&cursor="+got.cursor); status != 200 {
+		t.Errorf("the last ack: %d %s", status, text)
+	}
+	s.client.CloseIdleConnections()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	s.close()
+
+	s = serve(t, Config{Dir: dir, AckWait: time.Millisecond})
+	s.read("/v1/rows?consumer=another")
+	if err := s.server.End(t.Context()); err != nil {
+		t.Error("nobody acknowledges:", err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,10 +32,11 @@ type Server struct {
 	once    struct{ end, close sync.Once }
 	closed  error
 
-	mu    sync.Mutex // guards everything below
-	news  chan struct{}
-	sent  int64 // rows, by all streams
-	drops map[string]int64
+	mu     sync.Mutex // guards everything below
+	news   chan struct{}
+	sent   int64 // rows, by all streams
+	drops  map[string]int64
+	served map[string]int64 // the furthest cursor that each consumer was sent
 }
 
 // Open opens the feed of a run; Serve, or a caller's own server with Handler, makes it reachable. Errors: those of storage.OpenOrder.
@@ -48,7 +51,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, order: order, places: make(chan struct{}, cfg.Streams), ending: make(chan struct{}), stopped: make(chan struct{}), watched: cancel,
-		news: make(chan struct{}), drops: map[string]int64{}}
+		news: make(chan struct{}), drops: map[string]int64{}, served: map[string]int64{}}
 	s.http = &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	s.work.Go(func() { s.watch(ctx) })
 	return s, nil
@@ -59,10 +62,63 @@ func (s *Server) Serve(l net.Listener) {
 	s.work.Go(func() { _ = s.http.Serve(l) }) // it ends with ErrServerClosed, or with the listener
 }
 
-// End lets streams go on to the last row that is published, and takes no new ones. It returns when all have ended, or with ctx.
+// End lets streams go on to the last row that is published, and takes no new ones. When all have ended it waits for the consumers to
+// acknowledge what they were sent, at most Config.AckWait: they do so on connections of their own, after the training. It returns then, or
+// with ctx.
 func (s *Server) End(ctx context.Context) error {
 	s.once.end.Do(func() { close(s.ending) })
-	return s.http.Shutdown(ctx)
+	if s.idle(ctx) {
+		s.awaitAcks(ctx)
+	}
+	return s.http.Shutdown(ctx) // it closes the listener first
+}
+
+// idle waits until no stream runs; false when ctx ends before.
+func (s *Server) idle(ctx context.Context) bool {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for len(s.places) > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// awaitAcks waits for consumers that have not acknowledged what they were sent.
+func (s *Server) awaitAcks(ctx context.Context) {
+	bound := time.NewTimer(s.cfg.AckWait)
+	defer bound.Stop()
+	for {
+		news := s.changed()
+		if !s.owed() {
+			return
+		}
+		select {
+		case <-news:
+		case <-bound.C:
+			return
+		case <-s.stopped:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// owed says whether there is something that was sent and not acknowledged.
+func (s *Server) owed() bool {
+	acked := s.order.Consumers()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, index := range s.served {
+		if acked[name] < index {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends every stream behind its batch, properly, and waits for that; with ctx, connections that are still written to are cut.
@@ -141,12 +197,28 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		case s.cfg.Key != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "this feed asks for a key: Authorization: Bearer KEY")
-		case r.Header.Get("Origin") != "":
+		case r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site")):
 			refuse(w, http.StatusForbidden, "this feed is not for web pages")
+		case s.cfg.Key == "" && onLoopback(r) && !ownName(r.Host):
+			refuse(w, http.StatusForbidden, "%.100q is no name of this machine here: ask for localhost or an address, or give the feed a key", r.Host)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// onLoopback says whether a request came to an address that only this machine reaches.
+func onLoopback(r *http.Request) bool {
+	a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// ownName says whether a Host cannot be a name that a web page made point here (DNS rebinding).
+func ownName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.EqualFold(host, "localhost") || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 // refuse answers with one sentence.
@@ -212,6 +284,7 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, progress{s.order.Cursor(index), s.order.Len() - index})
+	s.wake() // End waits for it
 }
 
 // progress is where a consumer stands.
@@ -257,6 +330,16 @@ func (s *Server) stats(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	answer(w, out)
+}
+
+// note keeps what a consumer was sent.
+func (s *Server) note(consumer string, index int64) {
+	if consumer == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.served[consumer] = max(s.served[consumer], index)
 }
 
 // count adds what a stream did, for the statistics.

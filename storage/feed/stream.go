@@ -30,6 +30,16 @@ const (
 	endStopped = "stopped"  // the server is
 )
 
+// ended says whether End was called.
+func (s *Server) ended() bool {
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
+	}
+}
+
 // rows answers with a stream.
 func (s *Server) rows(w http.ResponseWriter, r *http.Request) {
 	if err := s.order.Update(); err != nil && s.order.Reach() == 0 {
@@ -51,6 +61,10 @@ func (s *Server) rows(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Retry-After", "5")
 		refuse(w, http.StatusServiceUnavailable, "%d streams are open, as many as this feed has", cap(s.places))
+		return
+	}
+	if s.ended() {
+		refuse(w, http.StatusServiceUnavailable, "this feed is about to end; what is left can be read from the next one")
 		return
 	}
 	st := &stream{Server: s, q: q, w: w, next: q.from, told: q.from, dropped: map[string]int64{}, uncounted: map[string]int64{}}
@@ -194,6 +208,7 @@ func (st *stream) batch() error {
 		return err
 	}
 	st.told = st.next
+	st.note(st.q.consumer, st.next)
 	st.account()
 	return http.NewResponseController(st.w).Flush()
 }
