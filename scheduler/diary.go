@@ -51,6 +51,19 @@ func kept(a episode.Actor, e *episode.Episode) []string {
 	return []string{e.Actions[0].Name} // it cannot tell
 }
 
+// unplayed ends an episode that is not to be played. What an earlier process had of it stays in it.
+func (r *Rollout) unplayed(e *episode.Episode, f *episode.Fault) {
+	r.isolate(e, func() {
+		if e.Begun == nil {
+			return
+		}
+		if _, _, err := r.tools(e); err == nil { // as play has them: they are part of the prompt that the turns follow
+			r.goOn(e)
+		}
+	})
+	e.Fail(f)
+}
+
 // goOn brings an episode that an earlier process began to where that had it.
 func (r *Rollout) goOn(e *episode.Episode) {
 	if e.Begun == nil || !e.Open() {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -181,6 +182,48 @@ func TestQuorumCountsWhatIsStored(t *testing.T) {
 		})
 		if err != nil || totals.Skipped != 4 || totals.Done != 3 || totals.Cut != 3 || sink.rows["t1/6"].Status != episode.StatusCompleted {
 			t.Fatalf("totals %+v, %v", totals, err)
+		}
+	})
+}
+
+// What an earlier process had begun and a resumed run cuts at once has its turns in its row; put off, it is the next attempt, whose turns are kept.
+func TestQuorumCutsWhatWasBegunBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &turnMemory{}
+		m := &scripted{think: func(c *episode.Call, _, _ int) (*episode.Reply, time.Duration, error) {
+			if c.Turn < 3 {
+				return says("on", 5, calls("look")), 10 * time.Second, nil
+			}
+			return says("done", 5), 10 * time.Second, nil
+		}}
+		budget := episode.Budget{TurnTokens: 64, Turns: 16}
+		stop := make(chan struct{})
+		time.AfterFunc(25*time.Second, func() { close(stop) })
+		of := func() RunConfig {
+			return RunConfig{Source: &list{n: 1, samples: 2}, Open: log.open(budget), Rollout: &Rollout{Actor: keeping{}, Turns: log}, Quorum: Quorum{Samples: 1}}
+		}
+		first := of()
+		first.Stop, first.Quorum = stop, Quorum{}
+		if _, _, err := play(t, Config{Endpoints: fleet(m)}, first); !errors.Is(err, ErrStopped) || len(log.begun) != 2 {
+			t.Fatalf("%d episodes were begun, %v", len(log.begun), err)
+		}
+		d := episode.Draw{Task: &episode.Task{ID: "t1"}, Samples: 2}
+		stored, cut := open(budget)(d, 0).ID, open(budget)(d, 1).ID
+		log.begun[cut].Attempt = 1
+		for _, defers := range []bool{false, true} {
+			again := of()
+			again.Done, again.Good, again.Quorum.Defer = func(id string) bool { return id == stored }, func(string) bool { return true }, defers
+			totals, sink, err := play(t, Config{Endpoints: fleet(m)}, again)
+			row := sink.rows[cut]
+			if err != nil || row == nil {
+				t.Fatalf("%+v, %v", totals, err)
+			}
+			switch {
+			case !defers && (row.Stop != episode.StopQuorum || len(row.Turns) != 2 || row.Attempt != 1 || !slices.Contains(row.Flags, episode.FlagResumed)):
+				t.Errorf("the cut row: %s, %d turns, attempt %d, %v", row.Stop, len(row.Turns), row.Attempt, row.Flags)
+			case defers && (row.Status != episode.StatusCompleted || len(row.Turns) != 4 || row.Attempt != 2 || log.begun[cut].Attempt != 2 || len(log.begun[cut].Steps) != 3):
+				t.Errorf("the row of the last round: %s, %d turns, attempt %d; %d turns of attempt %d are kept", row.Status, len(row.Turns), row.Attempt, len(log.begun[cut].Steps), log.begun[cut].Attempt)
+			}
 		}
 	})
 }

@@ -220,7 +220,7 @@ func (r *run) play(ctx context.Context, e *episode.Episode) (again bool) {
 	ctx, release := r.trimmer.begin(ctx, e)
 	defer release()
 	if errors.Is(context.Cause(ctx), errQuorum) {
-		e.Fail(cancelled(errQuorum))
+		r.cfg.Rollout.unplayed(e, cancelled(errQuorum))
 	} else {
 		r.cfg.Rollout.Run(ctx, e)
 	}

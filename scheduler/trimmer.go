@@ -76,7 +76,7 @@ func (c *trimmer) found(e *episode.Episode, good bool) {
 
 func (c *trimmer) putOff(d episode.Draw, sample int, e *episode.Episode) {
 	next := deferred{d, sample, e.Attempt}
-	if e.Timing.Total > 0 { // it was begun
+	if e.Timing.Total > 0 || len(e.Turns) > 0 { // it was begun, here or in an earlier process
 		next.attempt++
 	}
 	c.mu.Lock()

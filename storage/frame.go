@@ -92,7 +92,10 @@ func scanFrames(r io.ReaderAt, size int64, each func(offset int64, frame []byte)
 		if end == size {
 			break
 		}
-		next := findFrame(r, end+1, size)
+		next, ok := behind(r, end, size)
+		if !ok {
+			next = findFrame(r, end+1, size)
+		}
 		if next == size {
 			return append(gaps, lastGaps(r, end, size)...), nil
 		}
@@ -181,20 +184,31 @@ func scanRun(r io.ReaderAt, offset, size int64, each func(int64, []byte) error) 
 	return offset, nil
 }
 
+// behind is the offset behind the frame at offset by its own word, where a valid frame is: damage seldom is in the length.
+func behind(r io.ReaderAt, offset, size int64) (next int64, ok bool) {
+	head := make([]byte, frameHead+recordHead)
+	n, _ := r.ReadAt(head[:min(int64(len(head)), size-offset)], offset)
+	if n < frameHead || !isKind(head[8]) {
+		return 0, false
+	}
+	next = offset + frameHead + int64(binary.LittleEndian.Uint32(head))
+	if next >= size {
+		return 0, false
+	}
+	n, _ = r.ReadAt(head[:min(int64(len(head)), size-next)], next)
+	return next, plausible(head[:n], size-next) && validAt(r, next, make([]byte, checkedBytes))
+}
+
 // findFrame returns the offset of the first valid frame at or after from, or size. It runs only over damage, so a plain
-// search is good enough: a candidate must name a known kind and fit, and then its checksum decides.
+// search is good enough: a candidate must begin as a record does and fit, and then its checksum decides.
 func findFrame(r io.ReaderAt, from, size int64) int64 {
-	const window = 1 << 20
-	buf := make([]byte, window+frameHead)
+	const window, over = 1 << 20, frameHead + recordHead
+	buf, checked := make([]byte, window+over), make([]byte, checkedBytes)
 	for base := from; base < size; base += window {
 		n, _ := r.ReadAt(buf[:min(int64(len(buf)), size-base)], base)
 		for i := 0; i+frameHead <= n && i < window; i++ {
-			if !isKind(buf[i+8]) {
-				continue
-			}
-			length := int64(binary.LittleEndian.Uint32(buf[i:])) + frameHead
 			at := base + int64(i)
-			if length > frameHead && length <= size-at && validAt(r, at, length) {
+			if isKind(buf[i+8]) && plausible(buf[i:min(i+over, n)], size-at) && validAt(r, at, checked) {
 				return at
 			}
 		}
@@ -202,13 +216,48 @@ func findFrame(r io.ReaderAt, from, size int64) int64 {
 	return size
 }
 
-func validAt(r io.ReaderAt, at, length int64) bool {
-	frame := make([]byte, length)
-	if _, err := r.ReadAt(frame, at); err != nil {
+// recordHead is how much of a payload tells whether it may be a record.
+const recordHead = turnHead + 4 + 1
+
+// plausible says whether a frame may begin so, with that many bytes left. Numbers in a damaged row that look like a length and a kind are many, and a
+// checksum over megabytes for each would take minutes: a record has JSON at a certain place, of a length that fits.
+func plausible(head []byte, rest int64) bool {
+	if len(head) < frameHead {
 		return false
 	}
-	_, _, err := parseFrame(frame)
-	return err == nil
+	length, kind, payload := int64(binary.LittleEndian.Uint32(head)), head[8], head[frameHead:]
+	at := payloadHead
+	if kind == frameTurn {
+		at = turnHead
+	}
+	if !isKind(kind) || length > maxPayload || length+frameHead > rest || len(payload) <= at+4 || payload[at+4] != '{' {
+		return false
+	}
+	left := length - int64(at) - 4 - int64(binary.LittleEndian.Uint32(payload[at:])) // the text
+	if kind == frameTurn {
+		return left >= 4*4
+	}
+	return left >= 4 && (left-4)%bytesPerToken == 0
+}
+
+const checkedBytes = 64 << 10 // are read at once
+
+// validAt says whether the frame at an offset has its checksum.
+func validAt(r io.ReaderAt, at int64, buf []byte) bool {
+	if _, err := r.ReadAt(buf[:frameHead], at); err != nil {
+		return false
+	}
+	left, kind, want := int64(binary.LittleEndian.Uint32(buf)), buf[8], binary.LittleEndian.Uint32(buf[4:])
+	sum := frameCRC(buf[:4], kind, nil)
+	for at += frameHead; left > 0; {
+		part := buf[:min(left, int64(len(buf)))]
+		if _, err := r.ReadAt(part, at); err != nil {
+			return false
+		}
+		sum = crc32.Update(sum, castagnoli(), part)
+		at, left = at+int64(len(part)), left-int64(len(part))
+	}
+	return sum == want
 }
 
 func grow(b []byte, n int) []byte {

@@ -3,6 +3,8 @@ package storage
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"reflect"
 	"slices"
@@ -289,6 +291,53 @@ func FuzzScanFrames(f *testing.F) {
 			t.Fatalf("%d of %d bytes accounted for", covered, len(b))
 		}
 	})
+}
+
+// Behind a damaged row the next one is found without a checksum for every number in it that looks like a length.
+func TestDamageIsPassedQuickly(t *testing.T) {
+	const tokens = 20_000
+	row := Row{EpisodeID: "e", TokenIDs: make([]int32, tokens), LossMask: make([]int8, tokens), Logprobs: make([]*float32, tokens), Versions: make([]int32, tokens)}
+	for i := range tokens {
+		row.TokenIDs[i], row.LossMask[i], row.Logprobs[i], row.Versions[i] = int32(i%300), 1, new(float32), 1
+	}
+	segment := []byte(segmentMagic)
+	var first int64
+	for seq := range uint64(2) {
+		first = int64(len(segment))
+		var err error
+		if segment, err = appendFrame(segment, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, seq+1, keyOf("e"), &row) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range map[string]int{"a token": len(segmentMagic) + 1000, "the length": len(segmentMagic) + 2, "the kind": len(segmentMagic) + 8} {
+		t.Run(name, func(t *testing.T) {
+			damaged := slices.Clone(segment)
+			damaged[at] ^= 3
+			r := &countedAt{b: damaged}
+			found := int64(0)
+			_, err := scanFrames(r, 64<<20, func(offset int64, _ []byte) error { found = offset; return io.EOF })
+			if err != io.EOF || found != first || r.read > 8<<20 {
+				t.Errorf("a frame at %d, want %d; %d bytes were read, %v", found, first, r.read, err)
+			}
+		})
+	}
+}
+
+// countedAt is a file that is sparse behind its bytes. It fails after a GiB.
+type countedAt struct {
+	b    []byte
+	read int64
+}
+
+func (c *countedAt) ReadAt(p []byte, off int64) (int, error) {
+	clear(p)
+	if off < int64(len(c.b)) {
+		copy(p, c.b[off:])
+	}
+	if c.read += int64(len(p)); c.read > 1<<30 {
+		return 0, errors.New("too much was read")
+	}
+	return len(p), nil
 }
 
 type bytesAt []byte

@@ -150,10 +150,24 @@ func appendTurnText(dst []byte, t *turnText) ([]byte, error) {
 		return nil, err
 	}
 	dst = buf.Bytes()
-	if bytes.Contains(dst[from:], []byte(`\ufffd`)) {
+	if escapes(dst[from:], `\ufffd`) {
 		return nil, errInexact
 	}
 	return dst, nil
+}
+
+// escapes says whether JSON has an escape, and not the same letters behind a backslash that is escaped itself.
+func escapes(text []byte, escape string) bool {
+	for {
+		at := bytes.Index(text, []byte(escape))
+		if at < 0 {
+			return false
+		}
+		if before := len(bytes.TrimRight(text[:at], `\`)); (at-before)%2 == 0 {
+			return true
+		}
+		text = text[at+len(escape):]
+	}
 }
 
 func appendList[T any](dst []byte, list []T, one func([]byte, T) []byte) []byte {

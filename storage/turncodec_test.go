@@ -251,6 +251,8 @@ func TestTurnsThatCannotBeKeptExactly(t *testing.T) {
 		"no UTF-8":                 {"a\xffb", false},
 		"a lone half of a pair":    {"\xed\xa0\x80", false},
 		"the replacement itself":   {"a\ufffdb", true},
+		"its escape":               {`a\ufffdb \\ufffd \ufffd`, true},
+		"its escape and no UTF-8":  {"\\ufffd \\\\\xff", false},
 		"line separators and html": {"<&>\u2028\u2029\x00\x7f", true},
 	} {
 		t.Run(name, func(t *testing.T) {

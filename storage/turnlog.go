@@ -36,6 +36,7 @@ type turnLog struct {
 	chains  map[key]*chain
 	files   []*turnFile // the active one included
 	trouble error       // the first thing that failed
+	unkept  error       // why a turn could not be written as it is; of the first such
 	off     bool        // nothing is kept any more
 }
 
@@ -128,7 +129,7 @@ func (w *Writer) Begun(episodeID string) *episode.Begun { return w.turns.begun(k
 func (w *Writer) TurnTrouble() error {
 	w.turns.mu.Lock()
 	defer w.turns.mu.Unlock()
-	return w.turns.trouble
+	return cmp.Or(w.turns.trouble, w.turns.unkept)
 }
 
 func (l *turnLog) keep(e *episode.Episode, s *episode.Step) {
@@ -140,7 +141,10 @@ func (l *turnLog) keep(e *episode.Episode, s *episode.Step) {
 	h.seq = l.seq.Add(1)
 	frame, err := appendFrame(nil, frameTurn, func(b []byte) ([]byte, error) { return appendTurn(b, h, e, s) })
 	if err != nil {
-		return // the turns after it follow nothing; the ones before stay
+		l.mu.Lock() // the turns after it follow nothing; the ones before stay
+		defer l.mu.Unlock()
+		l.unkept = cmp.Or(l.unkept, fmt.Errorf("turn %d of episode %s, and those after it, are not kept: %w", h.turn, e.ID, err))
+		return
 	}
 	if err := l.append(h, s.Kept, frame); err != nil {
 		l.fail(fmt.Errorf("keep a turn of episode %s: %w", e.ID, err))

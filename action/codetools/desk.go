@@ -28,19 +28,20 @@ type Desk struct {
 
 // room is one episode's sandbox and sessions.
 type room struct {
-	episode  string
-	turn     chan struct{} // holds one token while a call of the episode goes on; guards what follows
-	holds    bool          // its share of the memory
-	box      sandbox.Sandbox
-	sessions map[session.Kind]*session.Session
-	zygote   *session.Zygote   // of python calls that are programs of their own; nil = there was none yet
-	going    bool              // a call goes on, so its processes may run
-	held     bool              // they are stopped until the next call
-	took     episode.Footprint // of the call's beginning
-	touched  bool              // a call may have changed what is in the sandbox
-	unbegun  error             // why the session of this call did not begin
-	spent    error             // what could not be held, and so was ended with the sandbox: no call can go on in it
-	clean    string            // digest of the file tree before the first call, where each call is a program of its own; "" = not known
+	episode    string
+	turn       chan struct{} // holds one token while a call of the episode goes on; guards what follows
+	holds      bool          // its share of the memory
+	box        sandbox.Sandbox
+	sessions   map[session.Kind]*session.Session
+	zygote     *session.Zygote   // of python calls that are programs of their own; nil = there was none yet
+	going      bool              // a call goes on, so its processes may run
+	held       bool              // they are stopped until the next call
+	took       episode.Footprint // of the call's beginning
+	touched    bool              // a call may have changed what is in the sandbox
+	unbegun    error             // why the session of this call did not begin
+	spent      error             // what could not be held, and so was ended with the sandbox: no call can go on in it
+	clean      string            // digest of the file tree before the first call, where each call is a program of its own; "" = not known
+	cleanBytes int64             // of the stream that has it
 
 	keeps  atomic.Bool // a call left something that the next one finds
 	unsure atomic.Bool // a call goes on that may

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,26 @@ func TestPythonCallsThatAreProgramsOfTheirOwn(t *testing.T) {
 		if (o.ExitCode == nil) != (c.exit == -1) || o.ExitCode != nil && *o.ExitCode != c.exit {
 			t.Errorf("%v: exit code %v, want %d", c.use, o.ExitCode, c.exit)
 		}
+	}
+}
+
+// What a program leaves is found without a copy of it in this process: it may be as large as the disk that the program has.
+func TestLargeFilesAreFoundAndNotCopied(t *testing.T) {
+	b := newBench(t, Config{Once: true, Spec: sandbox.Spec{Limits: sandbox.Limits{FileSize: 256 << 20}}}, nil)
+	e := anEpisode("e")
+	defer b.set.End(e)
+	if o := b.do(e, code("python", "print(1)"))[0]; o.Text != "1\n" || b.desk.keeps("e") {
+		t.Fatalf("%q; it keeps something: %v", o.Text, b.desk.keeps("e"))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	o := b.do(e, code("python", "open('f', 'w').truncate(200 << 20)\nprint(2)"))[0]
+	runtime.ReadMemStats(&after)
+	if o.Text != "2\n" || !b.desk.keeps("e") {
+		t.Errorf("%q; it keeps something: %v", o.Text, b.desk.keeps("e"))
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {
+		t.Errorf("%d MiB were allocated", took>>20)
 	}
 }
 

@@ -2,8 +2,10 @@ package codetools
 
 import (
 	"context"
+	"errors"
 
 	"tranche/action"
+	"tranche/action/sandbox"
 )
 
 // What a sandbox holds of an episode decides whether the episode can be gone on with in another process. A session holds variables. A python call that is a
@@ -33,19 +35,38 @@ func (t *interpreter) before(ctx context.Context, r *room) {
 	if r.clean != "" || r.keeps.Load() {
 		return
 	}
-	s, err := r.box.Snapshot(ctx)
+	digest, bytes, err := r.digest(ctx, mostClean)
 	if err != nil {
 		r.keeps.Store(true) // nobody can tell
 		return
 	}
-	r.clean = s.Digest
+	r.clean, r.cleanBytes = digest, bytes
 }
 
 // after looks whether a program of its own left anything: a process, or a file in the work folder or in /tmp. Once something was left it is not looked again.
 func (t *interpreter) after(ctx context.Context, r *room, processes int) {
 	if !r.keeps.Load() {
-		s, err := r.box.Snapshot(ctx)
-		r.keeps.Store(processes > 0 || err != nil || s.Digest != r.clean)
+		r.keeps.Store(processes > 0 || r.changed(ctx))
 	}
 	r.unsure.Store(false)
 }
+
+// changed says whether the file tree is another than before the first program. A longer one is, and is read no further: what programs write is not
+// for this process to hold.
+func (r *room) changed(ctx context.Context) bool {
+	digest, _, err := r.digest(ctx, r.cleanBytes)
+	return err != nil || digest != r.clean
+}
+
+// mostClean is the largest tree that programs of their own are looked after in: nothing, or what the modules wrote when they were imported.
+const mostClean = 16 << 20
+
+func (r *room) digest(ctx context.Context, most int64) (digest string, bytes int64, err error) {
+	d, ok := r.box.(sandbox.Digester)
+	if !ok {
+		return "", 0, errNoDigest
+	}
+	return d.Digest(ctx, most)
+}
+
+var errNoDigest = errors.New("this back end cannot tell file trees apart")

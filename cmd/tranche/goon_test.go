@@ -161,9 +161,9 @@ func TestKilledEpisodesWithStateBeginAgain(t *testing.T) {
 		attempt      int32
 		said         string
 	}{
-		"a session":                 {"session", "x = 6", 1, "1 begin again: their tools keep state (python)"},
-		"programs of their own":     {"once", "print(6)", 0, "1 open episodes go on where they stopped, after 1.0 turns"},
-		"programs that leave files": {"once", "open('f', 'w').write('6')", 1, "1 begin again: their tools keep state (python)"},
+		"a session":                 {"session", "x = 6", 1, "1 begins again: its tools keep state (python)"},
+		"programs of their own":     {"once", "print(6)", 0, "1 open episode goes on where it stopped, after 1 turn"},
+		"programs that leave files": {"once", "open('f', 'w').write('6')", 1, "1 begins again: its tools keep state (python)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var first atomic.Bool

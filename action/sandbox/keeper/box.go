@@ -228,6 +228,17 @@ func (b *box) Snapshot(context.Context) (s *sandbox.Snapshot, err error) {
 	return s, err
 }
 
+// Digest tells trees apart.
+func (b *box) Digest(_ context.Context, most int64) (digest string, bytes int64, err error) {
+	b.files.RLock()
+	defer b.files.RUnlock()
+	err = b.asOwner(func() error {
+		digest, bytes, err = tree.Digest(most, b.roots()...)
+		return err
+	})
+	return digest, bytes, err
+}
+
 func (b *box) Restore(ctx context.Context, s *sandbox.Snapshot) error {
 	if err := b.Reset(ctx); err != nil {
 		return err

@@ -402,6 +402,14 @@ func TestSnapshotsBranch(t *testing.T) {
 		if err != nil || !bytes.Equal(again.Tar, s.Tar) {
 			t.Errorf("sandbox %d: not the same tree after Restore, %v", i, err)
 		}
+		n := int64(len(s.Tar))
+		if digest, bytes, err := x.(sandbox.Digester).Digest(ctx, n); err != nil || digest != s.Digest || bytes != n {
+			t.Errorf("sandbox %d: digest alone %s of %d bytes, %v, want %s of %d", i, digest, bytes, err, s.Digest, n)
+		}
+		var large *sandbox.TooLargeError
+		if _, _, err := x.(sandbox.Digester).Digest(ctx, n-1); !errors.As(err, &large) {
+			t.Errorf("sandbox %d: digest of a byte less: %v", i, err)
+		}
 		if r := run(t, x, sh("cat a/l $TMPDIR/t; ls")); string(r.Stdout.Head) != "one\nt\na\n" {
 			t.Errorf("sandbox %d: %q", i, r.Stdout.Head)
 		}

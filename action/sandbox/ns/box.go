@@ -178,6 +178,15 @@ func (b *box) Snapshot(ctx context.Context) (*sandbox.Snapshot, error) {
 	return &sandbox.Snapshot{Tar: data, Digest: hex.EncodeToString(sum[:])}, nil
 }
 
+// Digest has the init hash the file tree: nothing of it comes here.
+func (b *box) Digest(ctx context.Context, most int64) (digest string, bytes int64, err error) {
+	r, err := b.ask(ctx, &request{Op: opDigest, Limit: most})
+	if err != nil {
+		return "", 0, fmt.Errorf("digest of a sandbox: %w", err)
+	}
+	return r.Text, r.Size, nil
+}
+
 // Reset makes the sandbox as it was at Open. A slot that cannot be cleaned, whatever a program did to it, is replaced.
 func (b *box) Reset(ctx context.Context) error {
 	_, err := b.ask(ctx, &request{Op: opReset})

@@ -98,6 +98,14 @@ func TestSnapshotBranches(t *testing.T) {
 		if err != nil || again.Digest != s.Digest {
 			t.Errorf("digest %v, %v, want %s", again, err, s.Digest)
 		}
+		n := int64(len(s.Tar))
+		if digest, bytes, err := to.(sandbox.Digester).Digest(ctx, n); err != nil || digest != s.Digest || bytes != n {
+			t.Errorf("digest alone %s of %d bytes, %v, want %s of %d", digest, bytes, err, s.Digest, n)
+		}
+		var large *sandbox.TooLargeError
+		if _, _, err := to.(sandbox.Digester).Digest(ctx, n-1); !errors.As(err, &large) {
+			t.Errorf("digest of a byte less: %v", err)
+		}
 	}
 }
 

@@ -359,6 +359,8 @@ func (in *inside) handle(req *request, fds []int) {
 	case opPut, opGet, opSnapshot, opRestore:
 		in.files <- func() { in.file(req, fds[0]) }
 		return
+	case opDigest:
+		in.files <- func() { in.digest(req) }
 	default:
 		in.done(req.ID, fmt.Errorf("unknown request %d", req.Op))
 	}

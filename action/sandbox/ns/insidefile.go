@@ -90,6 +90,15 @@ func (in *inside) snapshot(req *request, f *os.File) error {
 	return errors.Join(err, w.Flush())
 }
 
+func (in *inside) digest(req *request) {
+	sum, bytes, err := tree.Digest(req.Limit, in.roots()...)
+	if err != nil {
+		in.done(req.ID, err)
+		return
+	}
+	in.reply(reply{ID: req.ID, What: saidDone, Text: sum, Size: bytes})
+}
+
 // wipe makes the folders that programs write to as they were. What is not empty is thrown away as a whole, whatever is in it.
 func (in *inside) wipe() error {
 	var dirty []volatile

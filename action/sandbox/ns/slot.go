@@ -364,7 +364,7 @@ func (s *slot) ask(ctx context.Context, req *request, fds ...*os.File) (reply, e
 // patienceFor is longer where there is work that takes time.
 func (s *slot) patienceFor(o op) time.Duration {
 	switch o {
-	case opPut, opGet, opSnapshot, opRestore:
+	case opPut, opGet, opSnapshot, opRestore, opDigest:
 		return 10 * s.patience
 	case opSetup, opReset:
 		return 3 * s.patience

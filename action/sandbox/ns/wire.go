@@ -141,6 +141,7 @@ const (
 	opReset        // kill, and wipe
 	opPause        // stop all; answered with how many there are besides programs
 	opResume       // let them go on
+	opDigest       // answered with the digest of the tar stream and its bytes
 )
 
 // request is one message from the host. Which fields mean something depends on Op.

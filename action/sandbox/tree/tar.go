@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -72,6 +73,26 @@ func Snapshot(maxBytes int64, roots ...Root) (*sandbox.Snapshot, Left, error) {
 	return &sandbox.Snapshot{Tar: b.Bytes(), Digest: hex.EncodeToString(sum[:])}, left, nil
 }
 
+// Digest is that of a Snapshot, and the bytes of its stream, none of which is kept.
+func Digest(maxBytes int64, roots ...Root) (digest string, bytes int64, err error) {
+	sum := counted{Hash: sha256.New()}
+	if _, err := Tar(&sum, maxBytes, roots...); err != nil {
+		return "", 0, err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), sum.bytes, nil
+}
+
+// counted is a hash that knows how much it was given.
+type counted struct {
+	hash.Hash
+	bytes int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.bytes += int64(len(p))
+	return c.Hash.Write(p)
+}
+
 // packer writes one stream.
 type packer struct {
 	out   *limited
@@ -81,7 +102,7 @@ type packer struct {
 }
 
 func (p *packer) add(r Root) (err error) {
-	w := &walker{dir: r.Dir, room: mostTar}
+	w := &walker{dir: r.Dir, room: int(min(mostTar, p.out.limit/tarBlock))} // each takes a block, and memory until it is written
 	defer func() { err = errors.Join(err, w.close()) }()
 	return w.walk(func(e Entry) error {
 		h := &tar.Header{Name: r.Name + "/" + e.Path, Mode: int64(e.Mode.Perm()), Format: tar.FormatPAX}
