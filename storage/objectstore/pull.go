@@ -66,9 +66,12 @@ type Puller struct {
 	result Pulled
 }
 
-// NewPuller asks nobody anything yet.
+// NewPuller asks no service anything yet. ErrOverlap.
 func NewPuller(cfg Pull) (*Puller, error) {
 	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := apart(cfg.Store, cfg.Dir); err != nil {
 		return nil, err
 	}
 	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, 4)

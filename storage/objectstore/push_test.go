@@ -592,3 +592,33 @@ func TestFinishGivesUp(t *testing.T) {
 	}
 	mustEqual(t, stored(t, s), belongs(t, dir))
 }
+
+// A folder that shares files with the run directory is refused, by whatever name, and nothing in it is touched.
+func TestTheRunsOwnFolderIsRefused(t *testing.T) {
+	base := t.TempDir()
+	dir, link := filepath.Join(base, "run"), filepath.Join(base, "link")
+	session(t, dir, 0, 10, false)
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, "parts", ".tmp-1-part-00009.parquet")
+	if err := os.WriteFile(left, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := belongs(t, dir)
+	for root, at := range map[string]string{dir: dir, link: dir, dir + "/": link, filepath.Join(dir, "new", "place"): dir, filepath.Join(link, "new"): dir,
+		base: dir, filepath.Join(base, "later", "in"): filepath.Join(base, "later")} {
+		s := mustStore(t, quick("file://"+root))
+		if _, err := NewPusher(Push{Dir: at, Store: s}); !errors.Is(err, ErrOverlap) {
+			t.Errorf("push %s to %s: %v", at, root, err)
+		}
+		if _, err := NewPuller(Pull{Dir: at, Store: s}); !errors.Is(err, ErrOverlap) {
+			t.Errorf("pull %s into %s: %v", root, at, err)
+		}
+	}
+	mustEqual(t, belongs(t, dir), before)
+	if _, err := os.Stat(left); err != nil {
+		t.Error(err)
+	}
+	mustPush(t, dir, mustStore(t, quick("file://"+dir+"-published"))) // a name that only begins the same
+}
