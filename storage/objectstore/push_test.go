@@ -622,3 +622,35 @@ func TestTheRunsOwnFolderIsRefused(t *testing.T) {
 	}
 	mustPush(t, dir, mustStore(t, quick("file://"+dir+"-published"))) // a name that only begins the same
 }
+
+// What an earlier pull left that is not listed goes, also where nothing is new; other people's files stay.
+func TestPullDropsWhatIsNotListed(t *testing.T) {
+	_, url := useFake(t, "file")
+	s, dir, back := mustStore(t, quick(url)), t.TempDir(), filepath.Join(t.TempDir(), "back")
+	session(t, dir, 0, 10, false)
+	mustPush(t, dir, s)
+	gone := []string{"parts/part-00077.parquet", "failures/part-00077.parquet", "parts/.tmp-12-part-00078.parquet", ".tmp-12-manifest.json", ".tmp-12-draws.jsonl"}
+	kept := []string{"parts/notes.parquet", ".tmp-12-export.jsonl", ".tmp-x"}
+	if _, err := pull(t, s, back); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Concat(gone, kept) {
+		if err := os.WriteFile(filepath.Join(back, name), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pull(t, s, back); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range gone {
+		if _, err := os.Stat(filepath.Join(back, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Stat(filepath.Join(back, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	mustEqual(t, belongs(t, back), belongs(t, dir))
+}
