@@ -120,7 +120,7 @@ func storeFault(err error, otherwise code) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, objectstore.ErrURL):
+	case errors.Is(err, objectstore.ErrURL), errors.Is(err, objectstore.ErrOverlap):
 		return withCode(codeUsage, err)
 	case errors.Is(err, objectstore.ErrOtherRun), errors.Is(err, objectstore.ErrStray):
 		return withCode(codeRefused, fmt.Errorf("%w; take another place", err))

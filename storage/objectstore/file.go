@@ -210,3 +210,60 @@ func (f *folder) Sweep(ctx context.Context) error {
 	})
 	return fileFault("sweep", "", err)
 }
+
+// apart refuses a folder store that shares files with a run directory: what the one sweeps would be the rows of the other.
+func apart(s Store, dir string) error {
+	f, ok := s.(*folder)
+	if !ok {
+		return nil
+	}
+	root, err := followed(f.root)
+	if err != nil {
+		return err
+	}
+	run, err := followed(dir)
+	if err != nil {
+		return err
+	}
+	if within(root, run) || within(run, root) {
+		return fmt.Errorf("%s and %s: %w", s, dir, ErrOverlap)
+	}
+	return nil
+}
+
+// followed is the absolute path without symbolic links; of one that is not there yet, as much as is.
+func followed(name string) (string, error) {
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	rest := ""
+	for at := name; ; at = filepath.Dir(at) {
+		real, err := filepath.EvalSymlinks(at)
+		if err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if at == filepath.Dir(at) {
+			return name, nil
+		}
+		rest = filepath.Join(filepath.Base(at), rest)
+	}
+}
+
+// within tells whether a path is another one or lies under it. Names do not tell where a folder is mounted twice.
+func within(name, outer string) bool {
+	there, err := os.Stat(outer)
+	for {
+		if name == outer {
+			return true
+		}
+		if info, ierr := os.Stat(name); err == nil && ierr == nil && os.SameFile(info, there) {
+			return true
+		}
+		up := filepath.Dir(name)
+		if up == name {
+			return false
+		}
+		name = up
+	}
+}

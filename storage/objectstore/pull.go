@@ -11,8 +11,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"tranche/storage"
@@ -66,9 +68,12 @@ type Puller struct {
 	result Pulled
 }
 
-// NewPuller asks nobody anything yet.
+// NewPuller asks no service anything yet. ErrOverlap.
 func NewPuller(cfg Pull) (*Puller, error) {
 	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := apart(cfg.Store, cfg.Dir); err != nil {
 		return nil, err
 	}
 	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, 4)
@@ -121,8 +126,7 @@ func (p *Puller) all(ctx context.Context, found remote) error {
 }
 
 func (p *Puller) state(ctx context.Context, found remote) error {
-	old, err := p.before(ctx, found)
-	if err != nil {
+	if _, err := p.before(ctx, found); err != nil {
 		return err
 	}
 	parts, extras, err := p.plan(ctx, found)
@@ -160,7 +164,7 @@ func (p *Puller) state(ctx context.Context, found remote) error {
 	p.mu.Lock()
 	p.result.Generation, p.result.Rows, p.result.Failures = found.manifest.Generation, found.manifest.Rows, found.manifest.FailureRows
 	p.mu.Unlock()
-	return p.drop(old, found.manifest)
+	return p.drop(found.manifest)
 }
 
 // before looks at the directory: what it holds must be an earlier state of the same run, without rows that nobody else has.
@@ -340,19 +344,53 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// drop removes the files with rows of the earlier state that the manifest lists no more.
-func (p *Puller) drop(old, now storage.Manifest) error {
+// drop removes files with rows that the manifest does not list, whoever left them: this pull, one that was killed, or a publisher that
+// compacted meanwhile; and what was being written when a pull was killed. A reader that goes by a glob would take rows twice.
+func (p *Puller) drop(now storage.Manifest) error {
 	listed := map[string]bool{}
 	for _, part := range now.Published() {
 		listed[part.Path] = true
 	}
-	for _, part := range old.Published() {
-		if listed[part.Path] {
+	folders := []string{"", "parts", "failures", "endpoints"}
+	sets, err := os.ReadDir(p.path("rewards")) // of names that no set has, none is a part
+	for _, set := range sets {
+		folders = append(folders, path.Join("rewards", set.Name()))
+	}
+	for i := 0; i < len(folders) && (err == nil || errors.Is(err, fs.ErrNotExist)); i++ {
+		err = p.dropIn(folders[i], listed)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove what is published no more: %w", err)
+	}
+	return nil
+}
+
+func (p *Puller) dropIn(folder string, listed map[string]bool) error {
+	info, err := os.Stat(p.path(folder))
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	entries, err := os.ReadDir(p.path(folder))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		key := path.Join(folder, e.Name())
+		if e.IsDir() || listed[key] || !storage.IsPartPath(key) && !halfFetched(key) {
 			continue
 		}
-		if err := os.Remove(p.path(part.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove what is published no more: %w", err)
+		if err := os.Remove(p.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	return nil
+}
+
+// halfFetched tells whether a file is one that storage.PublishFile was writing for a run.
+func halfFetched(key string) bool {
+	folder, base := path.Split(key)
+	rest, ok := strings.CutPrefix(base, halfPrefix)
+	process, name, dash := strings.Cut(rest, "-")
+	key = folder + name
+	return ok && dash && strings.Trim(process, "0123456789") == "" && (storage.IsPartPath(key) || storage.IsExtra(key) || key == manifestKey)
 }

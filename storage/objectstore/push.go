@@ -28,6 +28,8 @@ var (
 	ErrAhead = errors.New("holds a later state of this run")
 	// ErrStray: the place holds objects that belong to no run.
 	ErrStray = errors.New("holds something else")
+	// ErrOverlap: the place and the run directory are one folder, or one lies in the other.
+	ErrOverlap = errors.New("expected two folders of which neither lies in the other")
 	// ErrNoRun: the place holds no run.
 	ErrNoRun = errors.New("holds no run")
 )
@@ -112,9 +114,12 @@ type remote struct {
 	manifest storage.Manifest
 }
 
-// NewPusher asks nobody anything yet.
+// NewPusher asks no service anything yet. ErrOverlap.
 func NewPusher(cfg Push) (*Pusher, error) {
 	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := apart(cfg.Store, cfg.Dir); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()

@@ -592,3 +592,65 @@ func TestFinishGivesUp(t *testing.T) {
 	}
 	mustEqual(t, stored(t, s), belongs(t, dir))
 }
+
+// A folder that shares files with the run directory is refused, by whatever name, and nothing in it is touched.
+func TestTheRunsOwnFolderIsRefused(t *testing.T) {
+	base := t.TempDir()
+	dir, link := filepath.Join(base, "run"), filepath.Join(base, "link")
+	session(t, dir, 0, 10, false)
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, "parts", ".tmp-1-part-00009.parquet")
+	if err := os.WriteFile(left, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := belongs(t, dir)
+	for root, at := range map[string]string{dir: dir, link: dir, dir + "/": link, filepath.Join(dir, "new", "place"): dir, filepath.Join(link, "new"): dir,
+		base: dir, filepath.Join(base, "later", "in"): filepath.Join(base, "later")} {
+		s := mustStore(t, quick("file://"+root))
+		if _, err := NewPusher(Push{Dir: at, Store: s}); !errors.Is(err, ErrOverlap) {
+			t.Errorf("push %s to %s: %v", at, root, err)
+		}
+		if _, err := NewPuller(Pull{Dir: at, Store: s}); !errors.Is(err, ErrOverlap) {
+			t.Errorf("pull %s into %s: %v", root, at, err)
+		}
+	}
+	mustEqual(t, belongs(t, dir), before)
+	if _, err := os.Stat(left); err != nil {
+		t.Error(err)
+	}
+	mustPush(t, dir, mustStore(t, quick("file://"+dir+"-published"))) // a name that only begins the same
+}
+
+// What an earlier pull left that is not listed goes, also where nothing is new; other people's files stay.
+func TestPullDropsWhatIsNotListed(t *testing.T) {
+	_, url := useFake(t, "file")
+	s, dir, back := mustStore(t, quick(url)), t.TempDir(), filepath.Join(t.TempDir(), "back")
+	session(t, dir, 0, 10, false)
+	mustPush(t, dir, s)
+	gone := []string{"parts/part-00077.parquet", "failures/part-00077.parquet", "parts/.tmp-12-part-00078.parquet", ".tmp-12-manifest.json", ".tmp-12-draws.jsonl"}
+	kept := []string{"parts/notes.parquet", ".tmp-12-export.jsonl", ".tmp-x"}
+	if _, err := pull(t, s, back); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Concat(gone, kept) {
+		if err := os.WriteFile(filepath.Join(back, name), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pull(t, s, back); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range gone {
+		if _, err := os.Stat(filepath.Join(back, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Stat(filepath.Join(back, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	mustEqual(t, belongs(t, back), belongs(t, dir))
+}
