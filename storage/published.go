@@ -157,12 +157,24 @@ func Lock(dir string) (io.Closer, error) {
 	return lock, nil
 }
 
-// JournalRows counts the rows of a run that are in its journal only.
+// JournalRows counts the rows of a run that are in its journal only. The run may be written meanwhile.
 func JournalRows(dir string) (int64, error) {
-	m, err := loadManifest(disk{}, dir)
-	if err != nil {
-		return 0, err
+	for {
+		m, err := loadManifest(disk{}, dir)
+		if err != nil {
+			return 0, err
+		}
+		n, err := journalRows(dir, m)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return n, err
+		}
+		if now, merr := loadManifest(disk{}, dir); merr != nil || now.Generation == m.Generation {
+			return 0, errors.Join(err, merr)
+		}
 	}
+}
+
+func journalRows(dir string, m Manifest) (int64, error) {
 	segments, err := openJournal(disk{}, dir, m.FirstSegment)
 	defer func() {
 		for _, s := range segments {

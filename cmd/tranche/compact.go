@@ -35,7 +35,7 @@ func (c *compactCmd) do(ctx context.Context, a *app, given map[string]bool) erro
 	ctx, stopped, release := cancelOnSignal(ctx, a)
 	defer release()
 	done, err := c.compact(ctx, a, cfg)
-	if errors.Is(context.Cause(ctx), errInterrupted) {
+	if err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
 		a.notice("stopped; %d files were made into %d, and that stays", done.Files, done.Into)
 		return outcome(stopped())
 	}

@@ -67,7 +67,7 @@ func (c *exportCmd) do(ctx context.Context, a *app, given map[string]bool) error
 	ctx, stopped, release := cancelOnSignal(ctx, a)
 	defer release()
 	err = c.export(ctx, a, run, cfg)
-	if errors.Is(context.Cause(ctx), errInterrupted) {
+	if err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
 		return outcome(stopped())
 	}
 	return c.coded(a, err)

@@ -62,7 +62,7 @@ func (c *exportCmd) exportRows(ctx context.Context, a *app, given map[string]boo
 	defer release()
 	report := exportReport{export.Report{Shape: shapeOfARow, Format: c.Format, LeftOut: map[string]int64{}}, c.Out}
 	err = c.publishRows(a, chosenRows(ctx, run, c.Rows.filter(), &report.Report), &report)
-	if errors.Is(context.Cause(ctx), errInterrupted) {
+	if err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
 		return outcome(stopped())
 	}
 	if err != nil {

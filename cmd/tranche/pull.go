@@ -43,7 +43,7 @@ func (c *pullCmd) do(ctx context.Context, a *app) error {
 		r := puller.Progress()
 		return fmt.Sprintf("pulled %d of %d files · %s of %s", r.Files, r.Of, roughBytes(r.Bytes), roughBytes(r.OfBytes))
 	}, func() error { return puller.Run(ctx) })
-	if errors.Is(context.Cause(ctx), errInterrupted) {
+	if err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
 		a.notice("stopped; what was fetched stays, and the same command goes on")
 		return outcome(stopped())
 	}

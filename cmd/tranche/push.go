@@ -40,7 +40,7 @@ func (c *pushCmd) do(ctx context.Context, a *app) error {
 	}
 	err = c.push(ctx, a, pusher)
 	err = errors.Join(err, pusher.Close())
-	if errors.Is(context.Cause(ctx), errInterrupted) {
+	if err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
 		a.notice("stopped; what was sent stays, and the same command goes on")
 		return outcome(stopped())
 	}

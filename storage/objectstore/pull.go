@@ -64,6 +64,7 @@ type Pulled struct {
 type Puller struct {
 	Pull
 	claims bool       // the run has a run.yaml, which is fetched first
+	same   bool       // the directory has the manifest of the store
 	mu     sync.Mutex // guards result
 	result Pulled
 }
@@ -181,7 +182,7 @@ func (p *Puller) before(ctx context.Context, found remote) (storage.Manifest, er
 	if len(ours) > 0 && !bytes.Equal(ours, theirs) {
 		return storage.Manifest{}, says(ErrOtherRun)
 	}
-	p.claims = len(theirs) > 0
+	p.claims, p.same = len(theirs) > 0, false
 	m, text, err := storage.LoadManifest(p.Dir)
 	switch {
 	case errors.Is(err, storage.ErrNotRun):
@@ -190,6 +191,7 @@ func (p *Puller) before(ctx context.Context, found remote) (storage.Manifest, er
 		return m, err
 	}
 	if sumBytes(text) == found.sum {
+		p.same = true
 		return m, nil
 	}
 	if err := follows(m, found.manifest, says); err != nil {
@@ -280,8 +282,12 @@ func (p *Puller) part(ctx context.Context, part storage.Part) error {
 	return p.fetch(ctx, part.Path, part.Bytes, part.SHA256)
 }
 
-// extra fetches a file that may change; where the store knows its sum, it is compared.
+// extra fetches a file that may change; where the store knows its sum, it is compared. What is here of the same state stays, and so does a log that has
+// more lines here: they were written since it was pushed.
 func (p *Puller) extra(ctx context.Context, o Object) error {
+	if here, err := os.Stat(p.path(o.Key)); err == nil && (p.same || path.Ext(o.Key) == ".jsonl" && here.Size() > o.Bytes) {
+		return nil
+	}
 	err := p.fetch(ctx, o.Key, -1, "")
 	if errors.Is(err, ErrNotFound) {
 		return nil // removed since

@@ -654,3 +654,25 @@ func TestPullDropsWhatIsNotListed(t *testing.T) {
 	}
 	mustEqual(t, belongs(t, back), belongs(t, dir))
 }
+
+// What is here of the same state stays: decisions may have been written since it was pushed.
+func TestPullKeepsWhatIsNewerHere(t *testing.T) {
+	_, url := useFake(t, "s3")
+	s := mustStore(t, quick(url))
+	dir := t.TempDir()
+	session(t, dir, 0, 8, false)
+	log := filepath.Join(dir, storage.DrawsName)
+	if err := os.WriteFile(log, []byte("one\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mustPush(t, dir, s)
+	if err := os.WriteFile(log, []byte("one\ntwo\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pull(t, s, dir); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(log); err != nil || string(text) != "one\ntwo\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
