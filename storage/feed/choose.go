@@ -26,7 +26,7 @@ func choiceOf(r *reader) choice {
 			MinReward: r.number("min_reward"), MaxReward: r.number("max_reward"), Scored: r.flag("scored"),
 			Flags: r.list("flag"), NotFlags: r.list("without_flag"), Failures: r.flag("failures"),
 		},
-		minStd: r.number("min_reward_std"), useful: r.flag("useful"),
+		minStd: r.deviation("min_reward_std"), useful: r.flag("useful"),
 	}
 	most, bounded := r.whole("max_staleness", 0)
 	version, given := r.whole("version", 0)

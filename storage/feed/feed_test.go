@@ -493,6 +493,7 @@ func TestBadRequests(t *testing.T) {
 		"GET /v1/rows?version=3":                          {400, "max_staleness and version go together"},
 		"GET /v1/rows?max_staleness=-1&version=3":         {400, "max_staleness"},
 		"GET /v1/rows?min_reward_std=NaN":                 {400, "min_reward_std: expected a number"},
+		"GET /v1/rows?min_reward_std=-1":                  {400, "min_reward_std: expected 0 or more"},
 		"GET /v1/rows?status=good":                        {400, "completed, truncated"},
 		"GET /v1/rows?min_reward=2&max_reward=1":          {400, "reward"},
 		"GET /v1/rows?domian=math":                        {400, `no parameter "domian" here; expected consumer, cursor`},

@@ -110,6 +110,15 @@ func (r *reader) number(name string) *float64 {
 	return &x
 }
 
+// deviation is a number that is not below 0.
+func (r *reader) deviation(name string) *float64 {
+	x := r.number(name)
+	if x != nil && *x < 0 {
+		r.fault(name, "0 or more")
+	}
+	return x
+}
+
 func (r *reader) duration(name string, most time.Duration) time.Duration {
 	v, given := r.text(name)
 	d, err := time.ParseDuration(v)
