@@ -27,6 +27,7 @@ type Writer struct {
 	recovery Recovery
 	journal  *journal // the committer's, but for carry and drop, which the sealer calls
 	turns    *turnLog // of episodes that have no row yet
+	most     int      // bytes of a record
 
 	queue     chan *entry        // Write to committer
 	rotations chan chan snapshot // sealer to committer
@@ -102,6 +103,7 @@ func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
 		cfg: cfg, fs: fsys, lock: lock,
 		journal: &journal{fs: fsys, dir: filepath.Join(cfg.Dir, journalDir)},
 		turns:   &turnLog{off: true}, // until recover opens it
+		most:    frameHead + maxPayload,
 		queue:   make(chan *entry), rotations: make(chan chan snapshot), wake: make(chan struct{}, 1),
 		flushes:  make(chan chan error),
 		stopSeal: make(chan struct{}), stopLog: make(chan struct{}),
@@ -112,6 +114,8 @@ func newWriter(fsys fileSystem, cfg Config, lock io.Closer) *Writer {
 
 // Write makes a closed episode durable. When it returns nil the episode survives kill -9 and loss of power. It waits for the
 // next fsync (at most about Config.SyncInterval) and while publishing is too far behind; ctx ends only the second wait.
+//
+// An episode whose row is too large for a record of the journal fails of it, here and in e: all but its prompt is left out.
 //
 // Errors: ErrDone, ErrCancelled and an open episode are the caller's mistake and change nothing; a *episode.Fault with
 // ClassDisk means that nothing more can be written; ErrClosed.
@@ -125,6 +129,11 @@ func (w *Writer) Write(ctx context.Context, e *episode.Episode) error {
 	row := RowOf(e)
 	err := row.check()
 	if err == nil {
+		err = w.store(ctx, &row)
+	}
+	if errors.Is(err, errTooLarge) {
+		leaveOut(e, err)
+		row = RowOf(e)
 		err = w.store(ctx, &row)
 	}
 	if err != nil {
@@ -144,8 +153,11 @@ func (w *Writer) store(ctx context.Context, row *Row) error {
 	rec := recordOf(row, seq)
 	room := make([]byte, 0, frameHead+2048+rec.raw+rec.raw/8) // about what it takes; escapes may need more
 	frame, err := appendFrame(room, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, seq, k, row) })
+	if err == nil && len(frame) > w.most {
+		err = fmt.Errorf("a record of %d bytes: expected %d at most", len(frame), w.most)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errTooLarge, err)
 	}
 	ent := &entry{frame: frame, rec: rec, dig: digestOf(row), done: make(chan error, 1)}
 	ent.rec.bytes = int64(len(frame))
