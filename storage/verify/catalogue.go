@@ -61,6 +61,7 @@ func fileChecks() []Check {
 		{"file-unlisted", Files, "a Parquet file lies in the dataset's folders and the manifest does not list it: whoever reads the folder by a pattern reads rows that do not count", nil},
 		{"journal", Files, "bytes of the journal are no record: rows in them are lost, and resume does them again", nil},
 		{"journal-rows", Files, "a record of the journal is whole and holds no row that can be read, or that of another key", nil},
+		{"journal-turns", Files, "bytes of a file of kept turns are no record: no row is lost, and resume plays their episodes from an earlier turn on", nil},
 		{"records", Files, "run.yaml, summary.json, account.json, task-states.json, draws.jsonl or a file of endpoints/ cannot be read", nil},
 	}
 }

@@ -256,13 +256,27 @@ func (v *Verifier) indexJournal(ctx context.Context, journal *storage.JournalFil
 		return cause
 	}
 	for _, d := range damage {
-		at := Place{File: d.File, Offset: new(d.Offset), What: fmt.Sprintf("%d bytes", d.Bytes)}
-		if d.Torn {
+		if at := placeOf(d); d.Torn {
 			v.note("a half-written record at the end of the journal: nothing that was acknowledged; the next start cuts it off", at)
-			continue
+		} else {
+			v.unread = true
+			v.find("journal", at)
 		}
-		v.unread = true
-		v.find("journal", at)
+	}
+	return err
+}
+
+func placeOf(d storage.Damage) Place {
+	return Place{File: d.File, Offset: new(d.Offset), What: fmt.Sprintf("%d bytes", d.Bytes)}
+}
+
+// turns looks at the turns that are kept of open episodes. A torn end is what a crash leaves, or what is being written.
+func (v *Verifier) turns() error {
+	damage, err := v.run.InspectTurns()
+	for _, d := range damage {
+		if !d.Torn {
+			v.find("journal-turns", placeOf(d))
+		}
 	}
 	return err
 }

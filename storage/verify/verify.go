@@ -195,6 +195,9 @@ func (v *Verifier) all(ctx context.Context) error {
 		if err := v.indexJournal(ctx, journal); err != nil {
 			return err
 		}
+		if err := v.turns(); err != nil {
+			return err
+		}
 	}
 	if err := v.files(ctx, m); err != nil || v.cfg.Quick {
 		return err

@@ -78,6 +78,14 @@ func fileMutations() []mutation {
 		{"journal", "a changed byte", changedJournal(func(b []byte) { b[16+9+40] ^= 1 })},
 		{"journal-rows", "another key", changedJournal(func(b []byte) { b[16+9+8] ^= 1; resumFrame(b[16:]) })},
 		{"journal-rows", "no JSON", changedJournal(func(b []byte) { b[16+9+28] = '!'; resumFrame(b[16:]) })},
+		{"journal-turns", "a changed byte", func(t *testing.T, c *Config) {
+			b, err := os.ReadFile(filepath.Join(c.Dir, segmentOf(t, c.Dir))) // whole records, of what kind does not count
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[16+9+40] ^= 1
+			overwrite(t, c, "journal/turns-00000000.log", string(b))
+		}},
 		{"records", "an account", func(t *testing.T, c *Config) { overwrite(t, c, "account.json", "{") }},
 		{"records", "an endpoint", func(t *testing.T, c *Config) { overwrite(t, c, "endpoints/host.json", "{} {}") }},
 		{"records", "from outside", func(_ *testing.T, c *Config) { c.Broken = []Broken{{"records", Place{File: "run.yaml", What: "x"}}} }},
