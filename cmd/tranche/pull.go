@@ -51,7 +51,7 @@ func (c *pullCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		otherwise := codeDisk
 		if r.Of == 0 { // nothing was begun
-			otherwise = codeEndpoint
+			otherwise = startCode(err)
 		}
 		return storeFault(err, otherwise)
 	}

@@ -20,7 +20,7 @@ type pushCmd struct {
 
 // Help is kong's long text of the command.
 func (pushCmd) Help() string {
-	return "Sends what the place lacks, the manifest last, so that whoever reads by the manifest sees whole states of the run only; then removes what the manifest lists no more. It can be stopped at any time; the same command goes on. Credentials are taken from the environment and the profiles of the service (AWS_*, GOOGLE_*, AZURE_*), and the endpoint from AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST or AZURE_STORAGE_SERVICE_ENDPOINT; see docs/object-stores.md."
+	return "Sends what the place lacks, or holds with another checksum, the manifest last, so that whoever reads by the manifest sees whole states of the run only; then removes what the manifest lists no more. It can be stopped at any time; the same command goes on. Credentials are taken from the environment and the profiles of the service (AWS_*, GOOGLE_*, AZURE_*), and the endpoint from AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST or AZURE_STORAGE_SERVICE_ENDPOINT; see docs/object-stores.md."
 }
 
 func (c *pushCmd) do(ctx context.Context, a *app) error {
@@ -34,7 +34,7 @@ func (c *pushCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return storeFault(err, codeEndpoint)
 	}
-	pusher, err := objectstore.NewPusher(objectstore.Push{Dir: c.Dir, Store: store, Width: c.Width})
+	pusher, err := objectstore.NewPusher(objectstore.Push{Dir: c.Dir, Store: store, Width: c.Width, Compare: true})
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
@@ -52,7 +52,7 @@ func (c *pushCmd) do(ctx context.Context, a *app) error {
 
 func (c *pushCmd) push(ctx context.Context, a *app, p *objectstore.Pusher) error {
 	if err := p.Prepare(ctx); err != nil {
-		return storeFault(err, codeEndpoint)
+		return storeFault(err, startCode(err))
 	}
 	err := withLine(ctx, a, func() string {
 		r := p.Progress()
@@ -113,6 +113,14 @@ func roughBytes(n int64) string {
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
 	return fmt.Sprintf("%d bytes", n)
+}
+
+// startCode is the exit status of what went wrong before anything was sent or fetched: it was the store, or the disk here.
+func startCode(err error) code {
+	if asked := (*objectstore.Error)(nil); errors.As(err, &asked) {
+		return codeEndpoint
+	}
+	return codeDisk
 }
 
 // storeFault gives what a store, or a run directory, said its exit status: otherwise is that of all else.
