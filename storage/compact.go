@@ -172,7 +172,10 @@ func (c *compactor) next(ctx context.Context, m Manifest, want plan) (*step, err
 			list, number = m.Failures, m.NextFailure
 		}
 		from := list[s.from:s.to]
-		one, err := c.merge(ctx, partName(folder, number), from)
+		one, err := merged{}, c.room(from)
+		if err == nil {
+			one, err = c.merge(ctx, partName(folder, number), from)
+		}
 		if err == nil {
 			return &step{folder, from, one, m.merged(folder, s, one.part)}, nil
 		}
@@ -183,6 +186,15 @@ func (c *compactor) next(ctx context.Context, m Manifest, want plan) (*step, err
 		c.aside[bad.part] = true
 		c.done.Left = append(c.done.Left, fmt.Errorf("%s was not merged with its neighbours: %w", bad.part, err))
 	}
+}
+
+// room looks whether the file that is made of others can stand beside them.
+func (c *compactor) room(from []Part) error {
+	var need int64
+	for _, p := range from {
+		need += p.again()
+	}
+	return hasRoom(c.fs, c.dir, need)
 }
 
 func (c *compactor) choose(m Manifest, want plan) (folder string, s stretch, ok bool) {

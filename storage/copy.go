@@ -136,6 +136,7 @@ type copying struct {
 
 	twice     map[key]choice // ids that come more than once
 	scattered map[key]int    // groups whose rows are apart, and how many rows there will be
+	need      float64        // bytes that the new dataset takes, at least
 	out       *Dataset
 	spill     *spill
 	result    Copied
@@ -362,10 +363,12 @@ type seat struct {
 	Status    *string `parquet:"status,optional"`
 }
 
-// findScattered finds the groups of which good rows that are taken are in more than one place: several sources, files or row groups.
+// findScattered finds the groups of which good rows that are taken are in more than one place: several sources, files or row groups. It weighs the
+// rows that are taken, too.
 func (c *copying) findScattered(ctx context.Context) error {
 	rows := map[key]int{} // of groups that were met
 	c.scattered = map[key]int{}
+	share := 0.0 // of a row of the file that is being read, in its bytes
 	taker, cut := c.taker(), cuts{}
 	open, n := "", 0 // the group that is being read
 	end := func() error {
@@ -380,11 +383,16 @@ func (c *copying) findScattered(ctx context.Context) error {
 		open, n = "", 0
 		return nil
 	}
-	err := each(ctx, c, c.any, func(source int, row *seat) error {
+	weigh := func(_ int, p Part) error { share = float64(p.again()) / float64(max(p.Rows, 1)); return nil }
+	err := each(ctx, c, weigh, func(source int, row *seat) error {
 		if c.chosen && row.GroupID != "" {
 			c.partial = cut.note(keyOf(row.GroupID), c.Keep(row.EpisodeID)) || c.partial
 		}
-		if !taker.take(source, row.EpisodeID) || bad(row.Status) || row.GroupID == "" {
+		if !taker.take(source, row.EpisodeID) {
+			return nil
+		}
+		c.need += share
+		if bad(row.Status) || row.GroupID == "" {
 			return nil
 		}
 		if row.GroupID != open {
@@ -422,6 +430,9 @@ func (c *copying) write(ctx context.Context) (result Copied, err error) {
 }
 
 func (c *copying) fill(ctx context.Context) error {
+	if err := hasRoom(c.fs, c.out.temp, int64(c.need)); err != nil {
+		return err
+	}
 	if len(c.scattered) > 0 {
 		var err error
 		if c.spill, err = newSpill(c.fs, filepath.Join(c.out.temp, tempPrefix+"spill")); err != nil {

@@ -21,6 +21,7 @@ type fileSystem interface {
 	ReadDir(path string) ([]fs.DirEntry, error)
 	Stat(path string) (fs.FileInfo, error)
 	Lock(path string) (io.Closer, error) // ErrLocked when another process holds it
+	Free(path string) (bytes int64, known bool)
 }
 
 type file interface {
@@ -94,6 +95,8 @@ func (disk) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path
 func (disk) Stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
 
 func (disk) Lock(path string) (io.Closer, error) { return lockFile(path) }
+
+func (disk) Free(path string) (int64, bool) { return FreeBytes(path) }
 
 func readFile(fsys fileSystem, path string) ([]byte, error) {
 	f, err := fsys.Open(path)

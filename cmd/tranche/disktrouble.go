@@ -31,7 +31,7 @@ func troubleOf(err error, dir string, waiting int64) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		free := ""
-		if n, ok := freeBytes(dir); ok {
+		if n, ok := storage.FreeBytes(dir); ok {
 			free = fmt.Sprintf(" (%s free)", sizeText(n))
 		}
 		return fmt.Sprintf("The file system of %s is full%s. Free some space: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, free, sizeText(waiting+spareBytes))
