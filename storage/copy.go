@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -150,17 +148,18 @@ type choice struct {
 
 func (c *copying) open(i int) (err error) {
 	dir := c.From[i]
-	m, err := loadManifest(c.fs, dir)
-	if err != nil {
+	var m Manifest
+	var unfinished int64
+	err = steady(c.fs, dir, func(now Manifest) (err error) {
+		m = now
+		unfinished, err = inJournal(c.fs, dir, m)
 		return err
-	}
-	s := Source{Dir: dir, Generation: m.Generation, Rewards: m.CurrentRewards, Made: m.Made}
-	if m.Rescored != nil {
-		s.Rewards = m.Rescored.Set.Name
-	}
-	if s.Unfinished, err = inJournal(c.fs, dir, m); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("read run %s: %w", dir, err)
 	}
+	s := Source{Dir: dir, Generation: m.Generation, Made: m.Made, Unfinished: unfinished}
+	s.Rewards, s.Rule = m.rewards()
 	c.sources[i], c.manifests[i] = s, m
 	c.partial = c.partial || m.Made != nil && m.Made.PartialGroups
 	return nil
@@ -227,13 +226,11 @@ func eachInGroups[T any](pf *parquet.File, do func(*T) error, end func() error) 
 
 // explain tells a file that is gone because its run goes on from one that is missing.
 func (c *copying) explain(i int, p Part, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("copy %s: %w", filepath.Join(c.From[i], filepath.FromSlash(p.Path)), err)
+	err = moved(c.fs, c.From[i], c.manifests[i], err)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMoved) { // it says where
+		return err
 	}
-	if m, merr := loadManifest(c.fs, c.From[i]); merr == nil && m.Generation != c.manifests[i].Generation {
-		return fmt.Errorf("%s: %w: files of it were replaced while they were read", c.From[i], ErrMoved)
-	}
-	return err
+	return fmt.Errorf("copy %s: %w", filepath.Join(c.From[i], filepath.FromSlash(p.Path)), err)
 }
 
 func nothing() error                   { return nil }
@@ -447,7 +444,7 @@ func (c *copying) fill(ctx context.Context) error {
 		return err
 	}
 	for i, dir := range c.From {
-		if err := c.keepSource(dir, path.Join(sourcesDir, filepath.Base(SourceFolder("", i))), c.manifests[i].Made); err != nil {
+		if err := c.keepSource(dir, path.Join(sourcesDir, filepath.Base(SourceFolder("", i)))); err != nil {
 			return err
 		}
 	}
@@ -539,56 +536,34 @@ func (c *copying) add(rows []*Row) error {
 
 // checkSum compares a file with the manifest.
 func checkSum(ctx context.Context, fsys fileSystem, dir string, p Part) error {
-	name := filepath.Join(dir, filepath.FromSlash(p.Path))
-	f, err := fsys.Open(name)
+	f, err := (&Run{dir: dir, fs: fsys}).Inspect(p)
 	if err != nil {
-		return fmt.Errorf("%w: %s is listed in the manifest: %w", ErrDamaged, name, err)
+		return fmt.Errorf("%w: %s of %s is listed in the manifest: %w", ErrDamaged, p.Path, dir, err)
 	}
 	defer f.Close()
-	sum := sha256.New()
-	n, err := io.Copy(sum, f)
-	switch {
-	case err != nil:
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case n != p.Bytes || hex.EncodeToString(sum.Sum(nil)) != p.SHA256:
-		return fmt.Errorf("%w: it is not the file that was published: %d bytes and another checksum than the manifest says (%d bytes)", ErrDamaged, n, p.Bytes)
+	sum, err := f.SHA256(ctx)
+	if err == nil && (f.Bytes != p.Bytes || sum != p.SHA256) {
+		err = fmt.Errorf("%w: it is not the file that was published: %d bytes and another checksum than the manifest says (%d bytes)", ErrDamaged, f.Bytes, p.Bytes)
 	}
-	return nil
+	return err
 }
 
 // keepSource copies what a source knew of itself, and of its own sources.
-func (c *copying) keepSource(dir, to string, made *Making) error {
-	names := []string{runFileName, summaryName, accountName, DrawsName, TaskStatesName}
-	entries, err := c.fs.ReadDir(filepath.Join(dir, endpointsDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read what %s knew of its endpoints: %w", dir, err)
-	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".json") {
-			names = append(names, path.Join(endpointsDir, e.Name()))
-		}
+func (c *copying) keepSource(dir, to string) error {
+	names, err := extras(c.fs, dir)
+	if err != nil {
+		return err
 	}
 	for _, name := range names {
-		b, err := readFile(c.fs, filepath.Join(dir, filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) {
+		f, err := c.fs.Open(filepath.Join(dir, filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			continue
 		}
 		if err == nil {
-			err = c.out.Keep(path.Join(to, name), b)
+			err = errors.Join(c.out.keep(path.Join(to, name), f), f.Close())
 		}
 		if err != nil {
 			return fmt.Errorf("keep %s of %s: %w", name, dir, err)
-		}
-	}
-	if made == nil {
-		return nil
-	}
-	for i, s := range made.Sources {
-		from := SourceFolder(dir, i)
-		if err := c.keepSource(from, path.Join(to, sourcesDir, filepath.Base(from)), s.Made); err != nil {
-			return err
 		}
 	}
 	return nil

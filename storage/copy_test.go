@@ -254,6 +254,9 @@ func TestMergingKeepsWhereRowsAreFrom(t *testing.T) {
 	if _, err := Rescore(t.Context(), toRescore(played)); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(whole, StreamName), []byte("{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	base := fastDir(t)
 	first, second := filepath.Join(base, "first"), filepath.Join(base, "second")
 	mustCopy(t, Copying{From: []string{played}, Into: first})
@@ -262,7 +265,7 @@ func TestMergingKeepsWhereRowsAreFrom(t *testing.T) {
 	if len(sources) != 2 || sources[0].RunID != "r" || sources[1].Made == nil || sources[1].Made.Sources[0].Rewards != "s" || sources[1].Made.Sources[0].Unfinished != 1 {
 		t.Errorf("%+v", sources)
 	}
-	for _, name := range []string{"sources/00000/run.yaml", "sources/00000/account.json"} {
+	for _, name := range []string{"sources/00000/run.yaml", "sources/00000/account.json", "sources/00000/" + StreamName} {
 		a, err := os.ReadFile(filepath.Join(second, name))
 		b, berr := os.ReadFile(filepath.Join(whole, filepath.Base(name)))
 		if err != nil || berr != nil || string(a) != string(b) {

@@ -25,14 +25,15 @@ type Making struct {
 
 // Source is a dataset that rows were taken from.
 type Source struct {
-	Dir        string  `json:"dir"` // as it was named
-	RunID      string  `json:"run_id"`
-	Generation int64   `json:"generation"`           // of its manifest
-	Rewards    string  `json:"rewards,omitempty"`    // the set of rewards that its rows have; "" = the run's own
-	Rows       int64   `json:"rows"`                 // taken from its parts
-	Failures   int64   `json:"failure_rows"`         // taken from its failure files
-	Made       *Making `json:"made,omitempty"`       // it was put together itself; its sources are in sources/i/sources
-	Unfinished int64   `json:"unfinished,omitempty"` // rows in its journal, of groups that are not complete: not taken
+	Dir        string          `json:"dir"` // as it was named
+	RunID      string          `json:"run_id"`
+	Generation int64           `json:"generation"`           // of its manifest
+	Rewards    string          `json:"rewards,omitempty"`    // the set of rewards that its rows have; "" = the run's own
+	Rule       json.RawMessage `json:"rule,omitempty"`       // that of the set; see RewardSet
+	Rows       int64           `json:"rows"`                 // taken from its parts
+	Failures   int64           `json:"failure_rows"`         // taken from its failure files
+	Made       *Making         `json:"made,omitempty"`       // it was put together itself; its sources are in sources/i/sources
+	Unfinished int64           `json:"unfinished,omitempty"` // rows in its journal, of groups that are not complete: not taken
 }
 
 // SourceFolder is where a dataset keeps what its i-th source knew of itself.
@@ -56,7 +57,11 @@ type DatasetConfig struct {
 
 // Validate reports every fault at once.
 func (c DatasetConfig) Validate() error {
-	return Config{Dir: c.Dir, RowGroupBytes: c.RowGroupBytes, PartBytes: c.PartBytes}.Validate()
+	err := Config{Dir: c.Dir, RowGroupBytes: c.RowGroupBytes, PartBytes: c.PartBytes}.Validate()
+	if name := filepath.Base(filepath.Clean(c.Dir)); c.Dir != "" && (name == "." || name == ".." || name == string(filepath.Separator)) {
+		err = errors.Join(err, fmt.Errorf("storage: Dir is %q: expected a new directory by its name: it is made under another one and renamed", c.Dir))
+	}
+	return err
 }
 
 // Dataset writes rows that are there already, as a run writes its own: parts and failures, but no journal. Nothing is to be seen under
@@ -233,15 +238,7 @@ func (d *Dataset) part(p *pending, l layout) error {
 	if p.folder == failuresDir {
 		list, number = &d.manifest.Failures, &d.manifest.NextFailure
 	}
-	pw, err := newPartWriter(d.fs, d.temp, partName(p.folder, *number), d.options)
-	if err != nil {
-		return err
-	}
-	if err := l.fillFrom(p.rows, pw); err != nil {
-		pw.abandon()
-		return err
-	}
-	part, err := pw.publish()
+	part, err := makePart(d.fs, d.temp, partName(p.folder, *number), d.options, func(pw *partWriter) error { return l.fillFrom(p.rows, pw) })
 	if err != nil {
 		return err
 	}
@@ -268,13 +265,13 @@ func (l layout) fillFrom(rows map[key]*Row, pw *partWriter) error {
 // Summary counts what was added.
 func (d *Dataset) Summary() Summary { return d.summary.clone() }
 
-// Keep puts a file into the dataset beside its rows. The name is relative to it, with forward slashes.
-func (d *Dataset) Keep(name string, content []byte) error {
+// keep puts a file into the dataset beside its rows. The name is relative to it, with forward slashes.
+func (d *Dataset) keep(name string, content io.Reader) error {
 	to := filepath.Join(d.temp, filepath.FromSlash(name))
 	if err := d.fs.MakeDir(filepath.Dir(to)); err != nil {
-		return fmt.Errorf("keep %s: %w", name, err)
+		return err
 	}
-	return replaceFile(d.fs, to, content)
+	return publishFile(d.fs, to, false, func(w io.Writer) error { _, err := io.Copy(w, content); return err }, func(string) error { return nil })
 }
 
 // Close publishes the dataset under its name, in one step. made says what it was made of; its ID is filled in here. After an error

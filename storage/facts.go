@@ -198,36 +198,40 @@ type ColumnSize struct {
 
 // Columns reads the sizes of the columns from the footers of the files, the largest first. What is in the journal is not in them.
 func (r *Run) Columns() ([]ColumnSize, error) {
-	m, err := r.Manifest()
+	var sizes map[string]ColumnSize
+	err := steady(r.fs, r.dir, func(m Manifest) error {
+		sizes = map[string]ColumnSize{}
+		for _, p := range m.read() {
+			if err := openPart(r.fs, r.dir, p, func(pf *parquet.File) error { addSizes(sizes, pf); return nil }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	sizes := map[string]ColumnSize{}
-	for _, p := range m.read() {
-		err := openPart(r.fs, r.dir, p, func(pf *parquet.File) error {
-			for _, g := range pf.Metadata().RowGroups {
-				for _, c := range g.Columns {
-					s := sizes[c.MetaData.PathInSchema[0]]
-					s.Name = c.MetaData.PathInSchema[0]
-					s.Bytes += c.MetaData.TotalCompressedSize
-					s.Raw += c.MetaData.TotalUncompressedSize
-					s.Values += c.MetaData.NumValues
-					sizes[s.Name] = s
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	return slices.SortedFunc(maps.Values(sizes), func(a, b ColumnSize) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
 	}), nil
 }
 
+// addSizes adds what the columns of a file take.
+func addSizes(sizes map[string]ColumnSize, pf *parquet.File) {
+	for _, g := range pf.Metadata().RowGroups {
+		for _, c := range g.Columns {
+			s := sizes[c.MetaData.PathInSchema[0]]
+			s.Name = c.MetaData.PathInSchema[0]
+			s.Bytes += c.MetaData.TotalCompressedSize
+			s.Raw += c.MetaData.TotalUncompressedSize
+			s.Values += c.MetaData.NumValues
+			sizes[s.Name] = s
+		}
+	}
+}
+
 // Published yields the facts of every row that is in a part or a failure file at this moment, and of none that is in the journal only. A
-// yielded value is the caller's.
+// yielded value is the caller's. ErrMoved: files that were to be read have gone into others since.
 func (r *Run) Published(ctx context.Context) iter.Seq2[*Facts, error] {
 	return func(yield func(*Facts, error) bool) {
 		m, err := r.Manifest()
@@ -244,7 +248,7 @@ func (r *Run) Published(ctx context.Context) iter.Seq2[*Facts, error] {
 			}
 		}
 		if err != nil && !errors.Is(err, errStop) {
-			yield(nil, fmt.Errorf("read run %s: %w", r.dir, err))
+			yield(nil, fmt.Errorf("read run %s: %w", r.dir, moved(r.fs, r.dir, m, err)))
 		}
 	}
 }

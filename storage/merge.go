@@ -51,29 +51,28 @@ func (m merger) merge(ctx context.Context, name string, parts []Part) (merged, e
 	if err != nil {
 		return merged{}, err
 	}
-	pw, err := newPartWriter(m.fs, m.dir, name, m.options)
-	if err != nil {
-		return merged{}, err
-	}
-	pw.also = in.sameValues
-	for _, p := range parts {
-		pw.part.Rewritten += p.Rewritten + p.RawBytes
-	}
-	for _, g := range ordered(groups) {
-		if err = ctx.Err(); err == nil {
-			err = in.copy(g, pw, m.groupBytes)
+	var one merged
+	one.part, err = makePart(m.fs, m.dir, name, m.options, func(pw *partWriter) error {
+		pw.also = in.sameValues
+		for _, p := range parts {
+			pw.part.Rewritten += p.Rewritten + p.RawBytes
 		}
-		if err != nil {
-			pw.abandon()
-			return merged{}, err
+		for _, g := range ordered(groups) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err := in.copy(g, pw, m.groupBytes); err != nil {
+				return err
+			}
 		}
-	}
-	part, err := pw.publish()
+		one.keys = pw.ids
+		return nil
+	})
 	if err != nil {
 		m.discard(name)
 		return merged{}, err
 	}
-	return merged{part, pw.ids}, nil
+	return one, nil
 }
 
 // discard removes a file that no manifest lists. What it cannot remove, the next Open or Compact does.

@@ -60,6 +60,19 @@ func newPartWriter(fsys fileSystem, dir, name string, options []parquet.WriterOp
 	return w, nil
 }
 
+// makePart makes one file: fill adds its rows. After an error nothing of it is left, or, where only the last sync failed, all of it.
+func makePart(fsys fileSystem, dir, name string, options []parquet.WriterOption, fill func(*partWriter) error) (Part, error) {
+	w, err := newPartWriter(fsys, dir, name, options)
+	if err != nil {
+		return Part{}, err
+	}
+	if err := fill(w); err != nil {
+		w.abandon()
+		return Part{}, err
+	}
+	return w.publish()
+}
+
 // partOptions are the encodings that docs/format.md names. The parts of a Writer share one list, and with it the compressor's
 // buffers. Free text and token columns carry no min and max: nobody looks
 // for a message by range, and the footer would hold whole texts.

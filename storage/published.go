@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -103,11 +102,14 @@ func isSourceFolder(name string) bool {
 	return err == nil && n >= 0 && filepath.Base(SourceFolder("", n)) == name
 }
 
-// Extras lists the files of a run directory that belong to the run beside its rows and its manifest, with forward slashes, run.yaml first.
-func Extras(dir string) ([]string, error) {
+// Extras lists the files of a run directory that belong to the run beside its rows and its manifest, with forward slashes, run.yaml first; with those
+// that the sources of a dataset left.
+func Extras(dir string) ([]string, error) { return extras(disk{}, dir) }
+
+func extras(fsys fileSystem, dir string) ([]string, error) {
 	names := []string{runFileName}
 	for _, folder := range []string{"", endpointsDir} {
-		entries, err := os.ReadDir(filepath.Join(dir, folder))
+		entries, err := fsys.ReadDir(filepath.Join(dir, folder))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("look for the files of run %s: %w", dir, err)
 		}
@@ -117,16 +119,16 @@ func Extras(dir string) ([]string, error) {
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, runFileName)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := fsys.Stat(filepath.Join(dir, runFileName)); errors.Is(err, fs.ErrNotExist) {
 		names = names[1:]
 	}
-	more, err := sourceExtras(dir)
+	more, err := sourceExtras(fsys, dir)
 	return append(names, more...), err
 }
 
 // sourceExtras lists those that the sources of a dataset left.
-func sourceExtras(dir string) (names []string, err error) {
-	entries, err := os.ReadDir(filepath.Join(dir, sourcesDir))
+func sourceExtras(fsys fileSystem, dir string) (names []string, err error) {
+	entries, err := fsys.ReadDir(filepath.Join(dir, sourcesDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for the sources of dataset %s: %w", dir, err)
 	}
@@ -134,7 +136,7 @@ func sourceExtras(dir string) (names []string, err error) {
 		if !e.IsDir() || !isSourceFolder(e.Name()) {
 			continue
 		}
-		inner, err := Extras(filepath.Join(dir, sourcesDir, e.Name()))
+		inner, err := extras(fsys, filepath.Join(dir, sourcesDir, e.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -158,24 +160,42 @@ func Lock(dir string) (io.Closer, error) {
 }
 
 // JournalRows counts the rows of a run that are in its journal only. The run may be written meanwhile.
-func JournalRows(dir string) (int64, error) {
+func JournalRows(dir string) (n int64, err error) {
+	err = steady(disk{}, dir, func(m Manifest) (err error) {
+		n, err = inJournal(disk{}, dir, m)
+		return err
+	})
+	return n, err
+}
+
+// steady has do look at what a manifest lists, and begins again with the next one where files went because the run published anew meanwhile.
+func steady(fsys fileSystem, dir string, do func(Manifest) error) error {
 	for {
-		m, err := loadManifest(disk{}, dir)
+		m, err := loadManifest(fsys, dir)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		n, err := journalRows(dir, m)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return n, err
-		}
-		if now, merr := loadManifest(disk{}, dir); merr != nil || now.Generation == m.Generation {
-			return 0, errors.Join(err, merr)
+		if err = do(m); !errors.Is(moved(fsys, dir, m, err), ErrMoved) {
+			return err
 		}
 	}
 }
 
-func journalRows(dir string, m Manifest) (int64, error) {
-	segments, err := openJournal(disk{}, dir, m.FirstSegment)
+// moved tells a file that is gone because the run published anew since that manifest, which is ErrMoved, from one that is missing. Other errors stay
+// as they are.
+func moved(fsys fileSystem, dir string, was Manifest, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if now, merr := loadManifest(fsys, dir); merr != nil || now.Generation == was.Generation {
+		return errors.Join(err, merr)
+	}
+	return fmt.Errorf("%s: %w: files of it were replaced while they were read", dir, ErrMoved)
+}
+
+// inJournal counts the rows that are in no part and no failure file.
+func inJournal(fsys fileSystem, dir string, m Manifest) (int64, error) {
+	segments, err := openJournal(fsys, dir, m.FirstSegment)
 	defer func() {
 		for _, s := range segments {
 			_ = s.file.Close()

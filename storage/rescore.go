@@ -2,10 +2,10 @@ package storage
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"path"
@@ -28,6 +28,8 @@ type Rescoring struct {
 	Run string
 	// Set names the set: letters, digits, dots, dashes and underscores.
 	Set string
+	// Rule is kept with the set; see RewardSet.
+	Rule json.RawMessage
 	// Digest of all that decides the verdicts. A set that is there with another one is refused.
 	Digest string
 	// MarkEqual says that the run marked groups whose rewards are all the same (Config.MarkEqual): those that are so now are.
@@ -171,7 +173,7 @@ func (r *rescoring) makeInto() error {
 }
 
 func (r *rescoring) newSet() RewardSet {
-	return RewardSet{Name: r.Set, Digest: r.Digest, Began: time.Now().UTC().Truncate(time.Second), Parts: []Part{}}
+	return RewardSet{Name: r.Set, Digest: r.Digest, Rule: r.Rule, Began: time.Now().UTC().Truncate(time.Second), Parts: []Part{}}
 }
 
 // begin reads the manifests again, under the lock.
@@ -214,11 +216,15 @@ func (r *rescoring) made() *[]Part {
 }
 
 func (r *rescoring) all(ctx context.Context) error {
-	r.result.Set, r.result.Failed = filepath.Join(r.target(), filepath.FromSlash(r.folder())), r.run.FailureRows
-	n, err := inJournal(r.fs, r.Dir, r.run)
-	if r.result.Journal = n; err != nil {
+	err := steady(r.fs, r.Dir, func(m Manifest) (err error) { // without the lock the run may be written
+		r.run = m
+		r.result.Journal, err = inJournal(r.fs, r.Dir, m)
+		return err
+	})
+	if err != nil {
 		return err
 	}
+	r.result.Set, r.result.Failed = filepath.Join(r.target(), filepath.FromSlash(r.folder())), r.run.FailureRows
 	if err := r.dropStale(); err != nil {
 		return err
 	}
@@ -228,7 +234,10 @@ func (r *rescoring) all(ctx context.Context) error {
 			err = r.compare(src, have)
 		}
 		if err != nil {
-			return fmt.Errorf("rescore %s: %w", src.Path, r.movedOn(err))
+			if r.Into != "" { // the run is not locked
+				err = moved(r.fs, r.Dir, r.run, err)
+			}
+			return fmt.Errorf("rescore %s: %w", src.Path, err)
 		}
 		r.result.Rows += have.Rows
 	}
@@ -250,15 +259,6 @@ func (r *rescoring) dropStale() error {
 		}
 	}
 	return r.dropUnlisted(partsDir, kept)
-}
-
-// movedOn says what a missing file of a run means that is written while a copy of it is made.
-func (r *rescoring) movedOn(err error) error {
-	now, merr := loadManifest(r.fs, r.Dir)
-	if r.Into == "" || !errors.Is(err, fs.ErrNotExist) || merr != nil || now.Generation == r.run.Generation {
-		return err
-	}
-	return fmt.Errorf("%w: parts of it were made into larger ones meanwhile", ErrMoved)
 }
 
 // one makes the counterpart of a part, unless it is there.
@@ -304,16 +304,9 @@ func (r *rescoring) finish() error {
 // part writes the rows of a part with other verdicts.
 func (r *rescoring) part(ctx context.Context, src Part) (Part, error) {
 	var made Part
-	err := r.open1(src, r.Dir, func(pf *parquet.File) error {
-		pw, err := newPartWriter(r.fs, r.target(), path.Join(r.folder(), path.Base(src.Path)), r.options)
-		if err != nil {
-			return err
-		}
-		if err := r.fill(ctx, pf, pw); err != nil {
-			pw.abandon()
-			return err
-		}
-		made, err = pw.publish()
+	err := r.open1(src, r.Dir, func(pf *parquet.File) (err error) {
+		name := path.Join(r.folder(), path.Base(src.Path))
+		made, err = makePart(r.fs, r.target(), name, r.options, func(pw *partWriter) error { return r.fill(ctx, pf, pw) })
 		return err
 	})
 	return made, err
@@ -405,14 +398,7 @@ func (w *partWriter) addBunch(b *bunch) error {
 
 // bunches cuts a part into its groups, each inside of one row group.
 func (r *rescoring) bunches(pf *parquet.File, do func(*bunch) error) error {
-	var ends []int64 // rows up to the end of each row group
-	n := int64(0)
-	for _, g := range pf.RowGroups() {
-		n += g.NumRows()
-		ends = append(ends, n)
-	}
 	var b *bunch
-	at := int64(0)
 	flush := func(last bool) error {
 		if b == nil {
 			return nil
@@ -421,7 +407,7 @@ func (r *rescoring) bunches(pf *parquet.File, do func(*bunch) error) error {
 		b, full.last, full.whole = nil, last, r.whole(full.rows[0].GroupID, len(full.rows), full.rows[0].GroupSize)
 		return do(full)
 	}
-	err := eachRow(pf, func(row *Row) error {
+	return eachInGroups(pf, func(row *Row) error {
 		if b != nil && (row.GroupID == "" || row.GroupID != b.rows[0].GroupID) {
 			if err := flush(false); err != nil {
 				return err
@@ -432,14 +418,8 @@ func (r *rescoring) bunches(pf *parquet.File, do func(*bunch) error) error {
 		}
 		own := *row
 		b.rows = append(b.rows, &own)
-		at++
-		if len(ends) > 0 && at == ends[0] {
-			ends = ends[1:]
-			return flush(true)
-		}
 		return nil
-	})
-	return errors.Join(err, flush(true))
+	}, func() error { return flush(true) })
 }
 
 // whole tells whether rows are all there is of their group, or the first of it: what comes later stands alone, as it did in the run.
@@ -513,21 +493,6 @@ func (r *rescoring) compare(src, made Part) error {
 			})
 		})
 	})
-}
-
-// inJournal counts the rows that are in no part and no failure file.
-func inJournal(fsys fileSystem, dir string, m Manifest) (int64, error) {
-	segments, err := openJournal(fsys, dir, m.FirstSegment)
-	defer func() {
-		for _, s := range segments {
-			_ = s.file.Close()
-		}
-	}()
-	if err != nil {
-		return 0, err
-	}
-	rows, _, err := indexJournal(segments)
-	return int64(len(rows)), err
 }
 
 // copyFailures gives a dataset of its own the run's failures, byte for byte. A run that was gone on with has others: what it retried is in its

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -12,11 +13,13 @@ import (
 // RewardSet is a set of parts that stand in the place of the run's own: the same rows in the same order, with other verdicts. Failures
 // have none.
 type RewardSet struct {
-	Name     string    `json:"name"`
-	Digest   string    `json:"digest"`   // of what decided the verdicts
-	Complete bool      `json:"complete"` // every part that was there has its counterpart; else it was stopped on the way
-	Began    time.Time `json:"began"`
-	Parts    []Part    `json:"parts"` // rewards/NAME/part-00003.parquet stands in the place of parts/part-00003.parquet
+	Name   string `json:"name"`
+	Digest string `json:"digest"` // of what decided the verdicts
+	// Rule is how its rewards are made of their components, in the caller's words; absent = that is not known.
+	Rule     json.RawMessage `json:"rule,omitempty"`
+	Complete bool            `json:"complete"` // every part that was there has its counterpart; else it was stopped on the way
+	Began    time.Time       `json:"began"`
+	Parts    []Part          `json:"parts"` // rewards/NAME/part-00003.parquet stands in the place of parts/part-00003.parquet
 }
 
 // Origin says of which run a dataset is that has its verdicts from rescoring alone.
@@ -68,6 +71,23 @@ func (m Manifest) current() []Part {
 		}
 	}
 	return list
+}
+
+// rewards names the set whose rewards readers see, "" = the run's own, and the rule of it where all parts are of that set.
+func (m Manifest) rewards() (name string, rule json.RawMessage) {
+	if m.Rescored != nil {
+		return m.Rescored.Set.Name, m.Rescored.Set.Rule
+	}
+	set := m.rewardSet(m.CurrentRewards)
+	if set == nil {
+		return "", nil
+	}
+	for _, p := range m.Parts {
+		if _, ok := set.counterpart(p); !ok && p.Rows > 0 {
+			return set.Name, nil
+		}
+	}
+	return set.Name, set.Rule
 }
 
 // read is every file that readers look at, parts first.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"github.com/parquet-go/parquet-go"
 )
 
 // snapshot is what one seal works on.
@@ -211,20 +213,15 @@ func (w *Writer) buildKept(snap snapshot, p *publication) ([]Part, error) {
 }
 
 func (w *Writer) buildPart(folder string, number int, p *publication, fill func(*partWriter) error) (Part, error) {
-	pw, err := newPartWriter(w.fs, w.cfg.Dir, partName(folder, number), w.options)
-	if err != nil {
-		return Part{}, err
-	}
-	if err := fill(pw); err != nil {
-		pw.abandon()
-		return Part{}, err
-	}
-	if folder == failuresDir {
+	return makePart(w.fs, w.cfg.Dir, partName(folder, number), w.options, func(pw *partWriter) error {
+		if err := fill(pw); err != nil || folder != failuresDir {
+			return err
+		}
 		for _, k := range pw.ids {
 			p.placed[k] = number
 		}
-	}
-	return pw.publish()
+		return nil
+	})
 }
 
 // judge has a group's verdicts completed.
@@ -292,30 +289,18 @@ func (l layout) fill(pw *partWriter, judge func(rows []*Row, whole bool)) error 
 
 // copyRows copies a published failure file but for the rows that were replaced.
 func (w *Writer) copyRows(pw *partWriter, old Part, without map[key]struct{}) error {
-	f, err := w.fs.Open(filepath.Join(w.cfg.Dir, filepath.FromSlash(old.Path)))
-	if err != nil {
-		return fmt.Errorf("rewrite %s: %w", old.Path, err)
-	}
-	defer f.Close()
-	pf, err := openParquet(f)
-	if err != nil {
-		return fmt.Errorf("rewrite %s: %w", old.Path, err)
-	}
-	var inGroup int64
-	return eachRow(pf, func(r *Row) error {
-		if _, gone := without[keyOf(r.EpisodeID)]; gone {
-			return nil
-		}
-		n := r.rawBytes()
-		if inGroup > 0 && inGroup+n > w.cfg.RowGroupBytes {
-			inGroup = 0
-			if err := pw.endRowGroup(); err != nil {
-				return err
+	err := openPart(w.fs, w.cfg.Dir, old, func(pf *parquet.File) error {
+		return eachRow(pf, func(r *Row) error {
+			if _, gone := without[keyOf(r.EpisodeID)]; gone {
+				return nil
 			}
-		}
-		inGroup += n
-		return pw.add(r)
+			return pw.addGroup([]*Row{r}, w.cfg.RowGroupBytes)
+		})
 	})
+	if err != nil {
+		return fmt.Errorf("rewrite %s: %w", old.Path, err)
+	}
+	return nil
 }
 
 // settle enters a publication in the books.
