@@ -359,12 +359,20 @@ func groupTallyOf(dir string) *groupTally {
 		return t
 	}
 	t.init(&file.Settings, nil)
-	if _, sum, err := readDrawRecord(dir); err == nil { // a fault in it is in the report
-		for _, g := range sum.Short {
-			t.end(episode.GroupID(file.RunID, g.Task, g.Round), g.Samples)
-		}
-	}
+	_ = eachEnded(dir, file.RunID, t.end) // a fault in it is in the report
 	return t
+}
+
+// eachEnded tells of the groups of a run that ended with fewer samples than they might have had, as its record of draws says.
+func eachEnded(dir, runID string, do func(group string, samples int)) error {
+	_, sum, err := readDrawRecord(dir)
+	if err != nil {
+		return err
+	}
+	for _, g := range sum.Short {
+		do(episode.GroupID(runID, g.Task, g.Round), g.Samples)
+	}
+	return nil
 }
 
 // end is told of a group that ended with fewer samples than it might have had.

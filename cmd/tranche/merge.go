@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 
 	"tranche/storage"
@@ -54,6 +53,9 @@ type copied struct {
 
 // copyRows makes a dataset and tells what came of it.
 func copyRows(ctx context.Context, a *app, cfg storage.Copying, doing string, json bool) error {
+	if err := newPlace(cfg.Into); err != nil {
+		return withCode(codeUsage, err)
+	}
 	for _, dir := range cfg.From {
 		if _, err := (&viewCmd{Dir: dir}).open(a); err != nil {
 			return err
@@ -61,13 +63,12 @@ func copyRows(ctx context.Context, a *app, cfg storage.Copying, doing string, js
 	}
 	return whileWaiting(ctx, a, func(ctx context.Context) error {
 		var rows atomic.Int64
+		var done storage.Copied
 		cfg.Progress = func() { rows.Add(1) }
-		show, hide := context.WithCancel(ctx)
-		var display sync.WaitGroup
-		display.Go(func() { countLine{a, func() string { return fmt.Sprintf("%s %d rows", doing, rows.Load()) }}.run(show) })
-		done, err := storage.Copy(ctx, cfg)
-		hide()
-		display.Wait()
+		err := withLine(ctx, a, func() string { return fmt.Sprintf("%s %d rows", doing, rows.Load()) }, func() (err error) {
+			done, err = storage.Copy(ctx, cfg)
+			return err
+		})
 		if err != nil {
 			return copyFault(a, err)
 		}
@@ -77,6 +78,14 @@ func copyRows(ctx context.Context, a *app, cfg storage.Copying, doing string, js
 		}
 		return a.print(r.text(a.colour))
 	})
+}
+
+// newPlace says why a dataset cannot be made under that name, before anything is read.
+func newPlace(dir string) error {
+	if err := (storage.DatasetConfig{Dir: dir}).Validate(); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	return nil
 }
 
 // copyFault gives an error its exit status and says what to do.
@@ -157,7 +166,8 @@ func madeFile(dir string) (file *runFile, judged, ok bool, err error) {
 	if made == nil {
 		return nil, false, false, nil
 	}
-	files, err := sourceFiles(dir, made)
+	var files []*runFile
+	err = eachPlayed(dir, made, func(_ string, f *runFile) error { files = append(files, f); return nil })
 	if err != nil || len(files) == 0 {
 		return nil, false, false, err
 	}
@@ -174,8 +184,8 @@ func madeFile(dir string) (file *runFile, judged, ok bool, err error) {
 type origins map[string]*origin
 
 type origin struct {
-	file   *runFile
-	judged bool // by the graders of the file: no other file of this run names others, and no rescored rewards were taken
+	file *runFile
+	rule *rewardRule // that all its rows follow here; nil = there is no such one, or it is not known
 }
 
 func originsOf(dir string) (origins, error) {
@@ -184,54 +194,65 @@ func originsOf(dir string) (origins, error) {
 	if made == nil {
 		return o, nil
 	}
-	return o, o.add(dir, made, true)
+	return o, o.add(dir, made, nil)
 }
 
-func (o origins) add(dir string, made *storage.Making, judged bool) error {
+// rejudged says that rows have rewards of a rescored set, and by which rule; nil = it is not known.
+type rejudged struct{ rule *rewardRule }
+
+// add enters the sources of a dataset; all are rescored where the dataset is.
+func (o origins) add(dir string, made *storage.Making, all *rejudged) error {
 	for i, s := range made.Sources {
-		folder, own := storage.SourceFolder(dir, i), judged && s.Rewards == ""
+		folder, by := storage.SourceFolder(dir, i), all
+		if by == nil && s.Rewards != "" {
+			by = &rejudged{readRule(s.Rule)}
+		}
 		if s.Made != nil {
-			if err := o.add(folder, s.Made, own); err != nil {
+			if err := o.add(folder, s.Made, by); err != nil {
 				return err
 			}
 			continue
 		}
 		file, ok, err := readRunFile(folder)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case !ok:
-		case o[file.RunID] == nil:
-			o[file.RunID] = &origin{file, own}
-		default:
-			was := o[file.RunID]
-			was.judged = was.judged && own && sameGraders(was.file, file)
+		}
+		if ok {
+			if by == nil {
+				by = &rejudged{ruleOf(file.Settings)}
+			}
+			o.enter(file, by.rule)
 		}
 	}
 	return nil
 }
 
-// sourceFiles are the run.yaml of all runs whose rows a dataset has.
-func sourceFiles(dir string, made *storage.Making) (files []*runFile, err error) {
+func (o origins) enter(file *runFile, rule *rewardRule) {
+	was := o[file.RunID]
+	switch {
+	case was == nil:
+		o[file.RunID] = &origin{file, rule}
+	case !was.rule.same(rule):
+		was.rule = nil
+	}
+}
+
+// eachPlayed tells of the runs whose rows a directory has, with the folder that holds what each knew of itself: the run itself, or where it was put
+// together (made is not nil) each of its sources that was a run.
+func eachPlayed(dir string, made *storage.Making, do func(folder string, file *runFile) error) error {
+	if made == nil {
+		file, ok, err := readRunFile(dir)
+		if err != nil || !ok {
+			return err
+		}
+		return do(dir, file)
+	}
 	for i, s := range made.Sources {
-		folder := storage.SourceFolder(dir, i)
-		if s.Made != nil {
-			more, err := sourceFiles(folder, s.Made)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, more...)
-			continue
-		}
-		file, ok, err := readRunFile(folder)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			files = append(files, file)
+		if err := eachPlayed(storage.SourceFolder(dir, i), s.Made, do); err != nil {
+			return err
 		}
 	}
-	return files, nil
+	return nil
 }
 
 // sameGraders says whether two runs judge alike.

@@ -171,7 +171,7 @@ func (c *rescoreCmd) rescore(ctx context.Context, s *session, run *storage.Run, 
 	if w.total, err = run.RowsToRescore(); err != nil {
 		return nil, errors.Join(err, scorer.Close())
 	}
-	cfg := storage.Rescoring{Dir: c.Dir, Into: c.Out, Run: file.RunID, Set: c.Name, Digest: scorer.Digest(), MarkEqual: file.Settings.Useful > 0, Width: c.Groups, Judge: w.judge}
+	cfg := storage.Rescoring{Dir: c.Dir, Into: c.Out, Run: file.RunID, Set: c.Name, Digest: scorer.Digest(), MarkEqual: file.Settings.Useful > 0, Width: c.Groups, Judge: w.judge, Rule: encode(ruleOf(s.set))}
 	if cfg.Set == "" {
 		cfg.Set = scorer.Digest()
 	}
@@ -180,12 +180,10 @@ func (c *rescoreCmd) rescore(ctx context.Context, s *session, run *storage.Run, 
 	}
 	report := &rescoreReport{RunID: file.RunID, Dir: c.Dir, Name: cfg.Set, Into: c.Out, program: s.a.program, components: map[string]*rescoredComponent{}}
 	cfg.Compared = report.compare
-	show, hide := context.WithCancel(ctx)
-	var display sync.WaitGroup
-	display.Go(func() { countLine{s.a, w.progress}.run(show) })
-	report.Result, err = storage.Rescore(ctx, cfg)
-	hide()
-	display.Wait()
+	err = withLine(ctx, s.a, w.progress, func() (err error) {
+		report.Result, err = storage.Rescore(ctx, cfg)
+		return err
+	})
 	report.Kept, report.Judged = w.kept.Load(), w.judged.Load()
 	return report.done(), errors.Join(err, scorer.Close())
 }

@@ -3,14 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
-	"tranche/episode"
 	"tranche/storage"
 	"tranche/storage/verify"
 )
@@ -116,12 +115,11 @@ func (c *verifyCmd) one(ctx context.Context, a *app, dir string) (verify.Report,
 	if err != nil {
 		return verify.Report{}, err
 	}
-	show, hide := context.WithCancel(ctx)
-	var display sync.WaitGroup
-	display.Go(func() { countLine{a, func() string { return verifying(dir, v) }}.run(show) })
-	r, err := v.Run(ctx)
-	hide()
-	display.Wait()
+	var r verify.Report
+	err = withLine(ctx, a, func() string { return verifying(dir, v) }, func() (err error) {
+		r, err = v.Run(ctx)
+		return err
+	})
 	if errors.Is(err, storage.ErrNotRun) && len(cfg.Broken) > 0 { // which is told
 		err = nil
 	}
@@ -142,6 +140,7 @@ func settle(cfg *verify.Config) {
 	broken := func(check, file string, err error) {
 		cfg.Broken = append(cfg.Broken, verify.Broken{Check: check, Place: verify.Place{File: file, What: err.Error()}})
 	}
+	cfg.TotalOfSet = func(rule json.RawMessage) verify.Total { return readRule(rule).total() }
 	file, ok, err := readRunFile(cfg.Dir)
 	if err != nil {
 		broken("records", runFileName, err)
@@ -158,30 +157,17 @@ func settle(cfg *verify.Config) {
 		return
 	}
 	cfg.RunID = file.RunID
-	cfg.Total = totalOf(file)
-	_, sum, err := readDrawRecord(cfg.Dir)
+	cfg.Total = ruleOf(file.Settings).total()
+	cfg.Ended = map[storage.Key]int32{}
+	err = eachEnded(cfg.Dir, file.RunID, func(group string, samples int) { cfg.Ended[storage.KeyOf(group)] = int32(samples) })
 	if err != nil {
 		broken("records", storage.DrawsName, err)
-	}
-	for _, g := range sum.Short {
-		if cfg.Ended == nil {
-			cfg.Ended = map[storage.Key]int32{}
-		}
-		cfg.Ended[storage.KeyOf(episode.GroupID(file.RunID, g.Task, g.Round))] = int32(g.Samples)
-	}
-}
-
-// totalOf is the rule by which a run makes rewards of their components.
-func totalOf(file *runFile) verify.Total {
-	combine := (&session{set: file.Settings}).rewardConfig().Combine
-	return func(list []storage.Reward) *float64 {
-		return combine((&storage.Row{Rewards: list}).Verdict().Rewards)
 	}
 }
 
 func (o origins) totalOf(run string) verify.Total {
-	if one := o[run]; one != nil && one.judged {
-		return totalOf(one.file)
+	if one := o[run]; one != nil {
+		return one.rule.total()
 	}
 	return nil
 }

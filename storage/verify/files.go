@@ -178,6 +178,10 @@ func syntaxOf(text []byte) string {
 
 // files goes through all that are listed, but for those whose name is none, which is told of the manifest.
 func (v *Verifier) files(ctx context.Context, m storage.Manifest) error {
+	var copied *storage.RewardSet // all rows are of it
+	if m.Rescored != nil {
+		copied = &m.Rescored.Set
+	}
 	for _, l := range []struct {
 		folder string
 		list   []storage.Part
@@ -186,7 +190,7 @@ func (v *Verifier) files(ctx context.Context, m storage.Manifest) error {
 		for _, p := range l.list {
 			if _, ok := numberIn(l.folder, p); !ok {
 				v.unread = true
-			} else if err := v.part(ctx, p, l.where, nil); err != nil {
+			} else if err := v.part(ctx, p, l.where, copied, nil); err != nil {
 				return err
 			}
 		}
@@ -210,15 +214,16 @@ func (v *Verifier) set(ctx context.Context, m storage.Manifest, s storage.Reward
 			v.find("reward-set", Place{File: p.Path, What: "there is no such file in parts"})
 			continue
 		}
-		if err := v.part(ctx, p, inSet, &m.Parts[own]); err != nil {
+		if err := v.part(ctx, p, inSet, &s, &m.Parts[own]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// part verifies one file; own is the one that a file of a reward set stands for. An error is that of the disk or of ctx.
-func (v *Verifier) part(ctx context.Context, p storage.Part, where home, own *storage.Part) error {
+// part verifies one file; set is that of its rewards, nil = they are the run's own; own is the one that a file of a set stands for. An error is that of the
+// disk or of ctx.
+func (v *Verifier) part(ctx context.Context, p storage.Part, where home, set *storage.RewardSet, own *storage.Part) error {
 	v.report.Files++
 	defer v.bytesDone.Add(p.Bytes)
 	f, err := v.run.Inspect(p)
@@ -266,7 +271,7 @@ func (v *Verifier) part(ctx context.Context, p storage.Part, where home, own *st
 		}
 		return nil
 	}
-	if err := v.partRows(ctx, f, p, groups, where, difference.Older); err != nil || own == nil {
+	if err := v.partRows(ctx, f, p, groups, where, set, difference.Older); err != nil || own == nil {
 		return err
 	}
 	return v.pair(ctx, f, p, *own)
@@ -297,7 +302,7 @@ func (v *Verifier) lost(check string, p storage.Part, what string) {
 }
 
 // partRows reads a file's rows.
-func (v *Verifier) partRows(ctx context.Context, f *storage.PartFile, p storage.Part, groups []int64, where home, older []string) error {
+func (v *Verifier) partRows(ctx context.Context, f *storage.PartFile, p storage.Part, groups []int64, where home, set *storage.RewardSet, older []string) error {
 	ids := storage.Part{Path: p.Path}
 	older = tops(older)
 	n, group, left := int64(0), 0, int64(0)
@@ -317,10 +322,7 @@ func (v *Verifier) partRows(ctx context.Context, f *storage.PartFile, p storage.
 			left = groups[group]
 		}
 		at := Place{File: p.Path, RowGroup: new(group), Row: new(n), Episode: r.EpisodeID}
-		one := &row{Row: r, home: where, older: older}
-		if where != inSet {
-			one.total = v.total(r)
-		}
+		one := &row{Row: r, home: where, older: older, total: v.total(r, set)}
 		v.look(one, at)
 		if where != inSet {
 			v.enter(one, at)

@@ -131,7 +131,7 @@ func goodRun(t testing.TB) string {
 	ok(w.WriteTaskStates(map[string]int{"a": 1}))
 	ok(w.WriteSummary(nil))
 	ok(w.Close())
-	_, err = storage.Rescore(context.Background(), storage.Rescoring{Dir: dir, Set: "again", Digest: "d", Judge: func(_ context.Context, rows []*storage.Row, _ bool) error {
+	_, err = storage.Rescore(context.Background(), storage.Rescoring{Dir: dir, Set: "again", Digest: "d", Rule: json.RawMessage(`"mean"`), Judge: func(_ context.Context, rows []*storage.Row, _ bool) error {
 		for _, r := range rows {
 			v := r.Verdict()
 			v.Total, v.Rewards[0].Score = episode.Ptr(0.5), episode.Ptr(0.5)
@@ -151,7 +151,14 @@ func mean(list []storage.Reward) *float64 {
 	return list[0].Score
 }
 
-func madeConfig(dir string) Config { return Config{Dir: dir, RunID: madeRun, Total: mean} }
+func madeConfig(dir string) Config {
+	return Config{Dir: dir, RunID: madeRun, Total: mean, TotalOfSet: func(rule json.RawMessage) Total {
+		if string(rule) != `"mean"` {
+			return nil
+		}
+		return mean
+	}}
+}
 
 // verified runs the checks and returns the names of those that found something.
 func verified(t testing.TB, cfg Config) (Report, []string) {

@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +31,8 @@ type Config struct {
 	Total Total
 	// TotalOf is the rule of a row's run, by its id, where rows are of several runs and Total is nil; nil = none is known.
 	TotalOf func(runID string) Total
+	// TotalOfSet is the rule of a set of rescored rewards, by what the set keeps of it; nil = none is known.
+	TotalOfSet func(rule json.RawMessage) Total
 	// Ended are the sizes that the record of draws says groups were ended with, by key of the group; nil = none.
 	Ended map[storage.Key]int32
 	// Broken are findings of the caller's own, of files that it alone can read.
@@ -276,8 +279,14 @@ func (v *Verifier) miss(check, why string, rows int64) {
 	u.Rows += rows
 }
 
-// total is the rule that made a row's reward.
-func (v *Verifier) total(r *storage.Row) Total {
+// total is the rule that made a row's reward; set is that of rescored rewards which the row has.
+func (v *Verifier) total(r *storage.Row, set *storage.RewardSet) Total {
+	switch {
+	case set != nil && (v.cfg.TotalOfSet == nil || len(set.Rule) == 0):
+		return nil
+	case set != nil:
+		return v.cfg.TotalOfSet(set.Rule)
+	}
 	if v.cfg.Total == nil && v.cfg.TotalOf != nil {
 		return v.cfg.TotalOf(r.RunID)
 	}

@@ -254,6 +254,12 @@ func otherMutations() []mutation {
 		{"components", "outcome", edit("tools", 0, func(r *storage.Row) { *r.Rewards[0].Outcome = "no_verdict: x" })},
 		{"components", "weight", edit("tools", 0, func(r *storage.Row) { r.Rewards[0].Weight = -1 })},
 		{"reward", "another", unsummed(edit("tools", 0, func(r *storage.Row) { *r.Reward = 0.25 }))},
+		{"reward", "of a rescored set", func(t *testing.T, c *Config) {
+			rewrite(t, c.Dir, again0, func(g [][]storage.Row) [][]storage.Row {
+				*g[0][0].Reward = 0.25
+				return g
+			})
+		}},
 		{"reward", "none", unsummed(edit("tools", 0, func(r *storage.Row) { r.Reward = nil; *r.Scored = false }))},
 		{"credit", "a turn less", edit("tools", 0, func(r *storage.Row) { r.TurnCredit = r.TurnCredit[:1] })},
 		{"credit", "of a component", edit("tools", 0, func(r *storage.Row) { r.Credits[0].Credit = r.Credits[0].Credit[:1] })},
