@@ -115,11 +115,12 @@ func (g *Groups) End(group string, samples, of int) {
 func (g *Groups) close(group string, r *openStats, size int) {
 	end, short := g.short[group]
 	if short {
-		size, r.of = end.samples, end.of
+		size = end.samples
 	}
 	if r.told < size {
 		return
 	}
+	r.of = end.of
 	delete(g.open, group)
 	delete(g.short, group)
 	if g.whole == nil {

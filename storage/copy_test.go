@@ -457,7 +457,7 @@ func TestFactsAreThoseOfTheRows(t *testing.T) {
 	for _, r := range rows {
 		sums[answeredOf(r).answer()]++
 	}
-	for a, err := range run.Answers() {
+	for a, err := range run.Answers(nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -468,6 +468,20 @@ func TestFactsAreThoseOfTheRows(t *testing.T) {
 	}
 	if seen != len(rows) || answers != len(rows) {
 		t.Errorf("facts of %d and answers of %d rows, want %d", seen, answers, len(rows))
+	}
+	chosen := 0
+	for _, err := range run.Answers(func(head *Row) bool { return head.DataSource == "source-1" && head.Status != nil }) {
+		if chosen++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range rows {
+		if r.DataSource == "source-1" {
+			chosen--
+		}
+	}
+	if chosen != 0 {
+		t.Errorf("%d more answers than rows of the source", chosen)
 	}
 	n := 0
 	for _, err := range run.Published(t.Context()) {

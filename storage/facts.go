@@ -72,6 +72,11 @@ type RewardFact struct {
 	Score *float64 `parquet:"score,optional"`
 }
 
+// Head is the row with those columns that a Filter looks at, and the run's id; the others are zero.
+func (f *Facts) Head() *Row {
+	return &Row{RunID: f.RunID, TaskID: f.TaskID, DataSource: f.DataSource, Split: f.Split, Reward: f.Reward, Status: f.Status, StopReason: f.StopReason, Flags: f.Flags}
+}
+
 // Failed says that the row is in failures/: it failed, or was cut by a quorum.
 func (f *Facts) Failed() bool { return bad(f.Status) }
 
@@ -127,14 +132,21 @@ type Answer struct {
 	Sum       uint64 // of its text and its tool calls; 0 = there is none
 }
 
-// answered is the columns it is made of. They are no part of Facts: messages are most of a row's text. (Nor does this embed Facts: parquet-go
-// reads nulls in an embedded struct as zeros.)
+// answered is the columns it is made of, and those of Head. They are no part of Facts: messages are most of a row's text. (Nor does
+// this embed Facts: parquet-go reads nulls in an embedded struct as zeros.)
 type answered struct {
-	EpisodeID string  `parquet:"episode_id"`
-	GroupID   string  `parquet:"group_id"`
-	GroupSize int32   `parquet:"group_size"`
-	Status    *string `parquet:"status,optional"`
-	Messages  []said  `parquet:"messages,optional,list"`
+	RunID      string   `parquet:"run_id"`
+	EpisodeID  string   `parquet:"episode_id"`
+	GroupID    string   `parquet:"group_id"`
+	GroupSize  int32    `parquet:"group_size"`
+	TaskID     string   `parquet:"task_id"`
+	DataSource string   `parquet:"data_source"`
+	Split      string   `parquet:"split"`
+	Reward     *float64 `parquet:"reward,optional"`
+	Status     *string  `parquet:"status,optional"`
+	StopReason *string  `parquet:"stop_reason,optional"`
+	Flags      []string `parquet:"flags,optional,list"`
+	Messages   []said   `parquet:"messages,optional,list"`
 }
 
 type said struct {
@@ -143,12 +155,17 @@ type said struct {
 	ToolCalls []ToolCall `parquet:"tool_calls,optional,list"`
 }
 
+func (a *answered) head() *Row {
+	return &Row{RunID: a.RunID, TaskID: a.TaskID, DataSource: a.DataSource, Split: a.Split, Reward: a.Reward, Status: a.Status, StopReason: a.StopReason, Flags: a.Flags}
+}
+
 func (a *answered) answer() Answer {
 	return Answer{GroupID: a.GroupID, GroupSize: a.GroupSize, Failed: bad(a.Status), Sum: answerOf(a.Messages)}
 }
 
 func answeredOf(r *Row) *answered {
-	a := &answered{EpisodeID: r.EpisodeID, GroupID: r.GroupID, GroupSize: r.GroupSize, Status: r.Status, Messages: make([]said, len(r.Messages))}
+	a := &answered{RunID: r.RunID, EpisodeID: r.EpisodeID, GroupID: r.GroupID, GroupSize: r.GroupSize, TaskID: r.TaskID, DataSource: r.DataSource, Split: r.Split,
+		Reward: r.Reward, Status: r.Status, StopReason: r.StopReason, Flags: r.Flags, Messages: make([]said, len(r.Messages))}
 	for i, m := range r.Messages {
 		a.Messages[i] = said{m.Role, m.Content, m.ToolCalls}
 	}
@@ -170,8 +187,9 @@ func answerOf(messages []said) uint64 {
 	return 0
 }
 
-// Answers yields that of every row once, as Rows does; it reads the messages and little more.
-func (r *Run) Answers() iter.Seq2[Answer, error] {
+// Answers yields that of every row that take takes, once, as Rows does; it reads the messages and little more. take sees what Facts.Head has; nil takes
+// every row.
+func (r *Run) Answers(take func(head *Row) bool) iter.Seq2[Answer, error] {
 	return func(yield func(Answer, error) bool) {
 		w := walk[answered]{run: r, id: func(a *answered) string { return a.EpisodeID }, failed: func(a *answered) bool { return bad(a.Status) },
 			decode: func(payload []byte) (*answered, error) {
@@ -181,7 +199,7 @@ func (r *Run) Answers() iter.Seq2[Answer, error] {
 				}
 				return answeredOf(row), nil
 			},
-			yield: func(a *answered) bool { return yield(a.answer(), nil) }}
+			yield: func(a *answered) bool { return take != nil && !take(a.head()) || yield(a.answer(), nil) }}
 		if err := w.all(); err != nil && !errors.Is(err, errStop) {
 			yield(Answer{}, fmt.Errorf("read run %s: %w", r.dir, err))
 		}

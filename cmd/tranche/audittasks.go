@@ -122,12 +122,9 @@ func (c *auditTasksCmd) audit(ctx context.Context, s *session) (*taskAudit, erro
 	if c.Sample > 0 {
 		total = min(total, int64(c.Sample))
 	}
-	show, hide := context.WithCancel(ctx)
-	var display sync.WaitGroup
-	display.Go(func() { countLine{s.a, func() string { return report.progress(total) }}.run(show) })
-	err = c.each(ctx, s, drawn(s.tasks.Tasks, c.Sample, c.Seed), func(t *episode.Task) error { return report.try(ctx, trials, t) }, report.meet)
-	hide()
-	display.Wait()
+	err = withLine(ctx, s.a, func() string { return report.progress(total) }, func() error {
+		return c.each(ctx, s, drawn(s.tasks.Tasks, c.Sample, c.Seed), func(t *episode.Task) error { return report.try(ctx, trials, t) }, report.meet)
+	})
 	report.settle()
 	return report, err
 }
@@ -440,22 +437,17 @@ func (r *taskAudit) readHistory(ctx context.Context, a *app, dirs []string) erro
 		if r.history == nil {
 			r.history, r.Bands = map[string]*taskHistory{}, map[string]int64{}
 		}
-		v := &viewCmd{Dir: dir}
-		run, err := v.open(a)
-		if err != nil {
-			return err
-		}
-		err = v.eachRow(ctx, a, run, func(row *storage.Row) {
-			if row.Reward == nil {
+		err := eachFact(ctx, a, dir, func(f *storage.Facts) {
+			if f.Reward == nil {
 				return
 			}
-			h := r.history[row.TaskID]
+			h := r.history[f.TaskID]
 			if h == nil {
 				h = &taskHistory{}
-				r.history[row.TaskID] = h
+				r.history[f.TaskID] = h
 			}
 			h.N++
-			h.Mean += *row.Reward // the sum, until it is told
+			h.Mean += *f.Reward // the sum, until it is told
 		})
 		if err != nil {
 			return err

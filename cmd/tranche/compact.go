@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"tranche/storage"
@@ -68,16 +67,13 @@ func (c *compactCmd) config(given map[string]bool) (storage.Compaction, error) {
 func (c *compactCmd) compact(ctx context.Context, a *app, cfg storage.Compaction) (storage.Compacted, error) {
 	var files, rows atomic.Int64
 	cfg.Made = func(done storage.Compacted) { files.Store(int64(done.Files)); rows.Store(done.Rows) }
-	show, hide := context.WithCancel(ctx)
-	var display sync.WaitGroup
-	display.Go(func() {
-		countLine{a, func() string {
-			return fmt.Sprintf("%d small files with %d rows were merged", files.Load(), rows.Load())
-		}}.run(show)
+	var done storage.Compacted
+	err := withLine(ctx, a, func() string {
+		return fmt.Sprintf("%d small files with %d rows were merged", files.Load(), rows.Load())
+	}, func() (err error) {
+		done, err = storage.Compact(ctx, cfg)
+		return err
 	})
-	done, err := storage.Compact(ctx, cfg)
-	hide()
-	display.Wait()
 	if err == nil { // files that could not be read are the outcome, and told with it
 		err = damageIn(done.Left)
 	}

@@ -156,6 +156,29 @@ func TestStatsAreThoseOfTheRows(t *testing.T) {
 	}
 }
 
+// Flags choose the rows that stats counts: what it says of them is what it says of a run that has no others. Failed rows count as well.
+func TestStatsOfChosenRows(t *testing.T) {
+	dir := madeRun(t, "a", 6, nil)
+	alone := madeRun(t, "a", 6, func(r *storage.Row) bool { return r.DataSource == "math" })
+	got, want := jsonOf[statistics](t, "stats", dir, "--domain", "math"), jsonOf[statistics](t, "stats", alone)
+	if got.Choice != `--domain ["math"]` || len(got.Columns) > 0 || len(want.Columns) == 0 || want.Failed == 0 {
+		t.Errorf("choice %q, %d columns of %d, %d failed", got.Choice, len(got.Columns), len(want.Columns), want.Failed)
+	}
+	for _, s := range []*statistics{&got, &want} {
+		s.Choice, s.Dirs, s.Columns, s.Disk, s.Encoded = "", nil, nil, 0, 0
+	}
+	if a, b := string(must(json.Marshal(got))), string(must(json.Marshal(want))); a != b {
+		t.Errorf("of the chosen rows\n%s\nof a run of these\n%s", a, b)
+	}
+	if s := jsonOf[statistics](t, "stats", dir, "--min-reward", "1"); s.Rows == 0 || s.Failed != 0 || s.Reward.Mean != 1 {
+		t.Errorf("%d rows, %d failed, reward %+v", s.Rows, s.Failed, s.Reward)
+	}
+	if s := jsonOf[statistics](t, "stats", dir, "--status", "failed"); s.Rows == 0 || s.Failed != s.Rows || s.Groups.Answered != 0 {
+		t.Errorf("%d rows, %d failed, %+v", s.Rows, s.Failed, s.Groups)
+	}
+	newShell(t).do(codeUsage, "stats", dir, "--status", "good")
+}
+
 // Laws of diff: antisymmetric; nothing against itself; what was changed is what is found.
 func TestDiffFindsWhatWasChanged(t *testing.T) {
 	a := madeRun(t, "a", 6, nil)
@@ -294,8 +317,8 @@ func TestSampleLaws(t *testing.T) {
 			drawn[id]++
 		}
 	}
-	for id, n := range drawn { // 12 of 24 on average, deviation 2.4
-		if n < 1 || n > 23 {
+	for id, r := range rows { // 12 of 24 on average, deviation 2.4
+		if n := drawn[id]; *r.Status != "failed" && (n < 1 || n > 23) {
 			t.Errorf("%s was drawn %d times of %d", id, n, seeds)
 		}
 	}

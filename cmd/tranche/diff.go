@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -375,12 +376,10 @@ func (d *difference) finishTasks(top int) {
 	}
 	slices.Sort(d.Tasks.IDs)
 	slices.SortFunc(d.Top, func(x, y taskChange) int {
-		return cmp.Or(cmp.Compare(abs(y.Difference), abs(x.Difference)), cmp.Compare(x.TaskID, y.TaskID))
+		return cmp.Or(cmp.Compare(math.Abs(y.Difference), math.Abs(x.Difference)), cmp.Compare(x.TaskID, y.TaskID))
 	})
 	d.Top = d.Top[:min(top, len(d.Top))]
 }
-
-func abs(v float64) float64 { return max(v, -v) }
 
 // changeOf holds a task against itself. The episodes to look at are those that show the change most: of the run that is better its best
 // one, of the other its worst.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,38 @@ func checkDrawn(t *testing.T, dir string, useful int64) {
 	}
 	if sum.Useful != useful || int64(all.Useful) != useful || int64(all.Groups) != sum.Groups || (sum.Equal > 0) != (flagged > 0) {
 		t.Errorf("%d useful of %d groups, %d rows flagged; the record says %+v, wanted %d", all.Useful, all.Groups, flagged, sum, useful)
+	}
+}
+
+// TestStatsAndViewTellTheSame: of a run with groups that ended early and tasks held out, stats tells the pass@k that view does, and of its rows in
+// another dataset too.
+func TestStatsAndViewTellTheSame(t *testing.T) {
+	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) { mock.Text("1").Send(r, w) }})
+	var tasks strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&tasks, "{\"id\":\"t%d\",\"prompt\":\"Task %d\",\"answer\":\"%d\"}\n", i, i, i%2)
+	}
+	for i := range 3 {
+		fmt.Fprintf(&tasks, "{\"id\":\"v%d\",\"prompt\":\"Val %d\",\"answer\":\"1\",\"split\":\"val\"}\n", i, i)
+	}
+	s, dir := newShell(t), newRunDir(t)
+	s.do(codeOK, "run", write(t, "tasks.jsonl", tasks.String()), "-o", dir, "-n", "8", "--useful", "1", "--grow", "2,error=0.4", "--held-out", "val,every=6,samples=2", "--reward", "exact", "--endpoint", server.URL(), "--progress", "none")
+	if _, sum, err := readDrawRecord(dir); err != nil || len(sum.Short) == 0 {
+		t.Fatalf("no group ended early: the test tells nothing; %v", err)
+	}
+	viewed := newShell(t)
+	viewed.do(codeOK, "view", dir, "--json")
+	want := viewed.document().Run.Groups[sampler.Overall].Pass
+	merged := filepath.Join(t.TempDir(), "m")
+	s.do(codeOK, "merge", dir, "-o", merged, "-q")
+	for _, dir := range []string{dir, merged} {
+		got := jsonOf[statistics](t, "stats", dir)
+		if len(want) == 0 || want[len(want)-1].K != 8 || !reflect.DeepEqual(got.Pass, want) {
+			t.Errorf("stats %s: %+v\nview: %+v", dir, got.Pass, want)
+		}
+		if len(got.HeldOut) != 2 || got.HeldOut[0].Any != 1 {
+			t.Errorf("held out: %+v", got.HeldOut)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func (r *report) groupsText(p *printer) {
 	names = append(slices.DeleteFunc(names, func(n string) bool { return n == sampler.Overall }), sampler.Overall)
 	for i, name := range names {
 		if i == maxListed && i < len(names)-1 {
-			rows = append(rows, []string{fmt.Sprintf("… %d more", len(names)-1-i)}, groupsRow(sampler.Overall, all, shownK(all.Pass)))
+			rows = append(rows, more(len(names)-1-i), groupsRow(sampler.Overall, all, shownK(all.Pass)))
 			break
 		}
 		rows = append(rows, groupsRow(name, r.Groups[name], shownK(all.Pass)))

@@ -5,19 +5,25 @@ import (
 	"errors"
 	"hash/fnv"
 	"io"
+	"iter"
 
 	"tranche/sampler"
 	"tranche/storage"
 )
 
-// eachFact walks the facts of all rows of a run. Damage is told after all rows that can be read; a canceled context ends it.
+// eachFact walks the facts of all rows of a run.
 func eachFact(ctx context.Context, a *app, dir string, do func(*storage.Facts)) error {
 	view := &viewCmd{Dir: dir}
 	run, err := view.open(a)
 	if err != nil {
 		return err
 	}
-	for f, err := range run.Facts() {
+	return eachOf(ctx, a, view, run.Facts(), do)
+}
+
+// eachOf walks what the rows of a run yield. Damage is told after all that can be read; a canceled context ends it.
+func eachOf[T any](ctx context.Context, a *app, view *viewCmd, rows iter.Seq2[T, error], do func(T)) error {
+	for r, err := range rows {
 		switch {
 		case errors.Is(err, storage.ErrDamaged):
 			return view.damaged(a, err)
@@ -26,7 +32,7 @@ func eachFact(ctx context.Context, a *app, dir string, do func(*storage.Facts)) 
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		do(f)
+		do(r)
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func (i *invocation) do(ctx context.Context, a *app) error {
 	case "pull":
 		return i.cli.Pull.do(ctx, a)
 	case "stats":
-		return i.cli.Stats.do(ctx, a)
+		return i.cli.Stats.do(ctx, a, i.given)
 	case "diff":
 		return i.cli.Diff.do(ctx, a)
 	case "merge":

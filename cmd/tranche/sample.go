@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +67,9 @@ func (c *sampleCmd) check(given map[string]bool) error {
 	if c.Groups && slices.Contains([]string{"class", "endpoint", "model", "variant"}, c.By) {
 		errs = append(errs, fmt.Errorf("--groups with --by %s: the rows of a group may differ in it; expected data_source, split or task", c.By))
 	}
+	if c.Out != "" {
+		errs = append(errs, newPlace(c.Out))
+	}
 	return errors.Join(append(errs, c.Filter.filter().Validate())...)
 }
 
@@ -93,14 +95,7 @@ func (c *sampleCmd) choice(given map[string]bool) string {
 	if c.By != "none" {
 		text = fmt.Sprintf("%d %s of each %s", c.Per, what, c.By)
 	}
-	text += fmt.Sprintf(", seed %d", c.Seed)
-	filter := reflect.ValueOf(c.Filter)
-	for i := range filter.NumField() {
-		if name := kebab(filter.Type().Field(i).Name); given[name] {
-			text += fmt.Sprintf(", --%s %s", name, encode(filter.Field(i).Interface()))
-		}
-	}
-	return text
+	return fmt.Sprintf("%s, seed %d%s", text, c.Seed, c.Filter.text(given))
 }
 
 // draw chooses the ids. What is drawn is units: rows, or groups.
@@ -108,7 +103,7 @@ func (c *sampleCmd) draw(ctx context.Context, a *app) (map[string]struct{}, erro
 	filter := c.Filter.filter()
 	strata := map[string]*lot{}
 	err := c.each(ctx, a, func(f *storage.Facts) {
-		if !filter.Match(matched(f)) {
+		if !filter.Match(f.Head()) {
 			return
 		}
 		name := ""
@@ -127,12 +122,15 @@ func (c *sampleCmd) draw(ctx context.Context, a *app) (map[string]struct{}, erro
 	units := map[string]struct{}{}
 	for _, name := range slices.Sorted(mapKeys(strata)) {
 		drawn := strata[name].drawn()
-		if n := cmp.Or(c.Rows, c.Per); len(drawn) < n {
+		if n := cmp.Or(c.Rows, c.Per); len(drawn) > 0 && len(drawn) < n {
 			a.notice("there are only %d%s, fewer than %d: all of them are taken", len(drawn), label(" of ", name), n)
 		}
 		for _, t := range drawn {
 			units[t.unit] = struct{}{}
 		}
+	}
+	if len(units) == 0 {
+		a.notice("no row is one that the flags choose: nothing is drawn")
 	}
 	if !c.Groups {
 		return units, nil
@@ -156,11 +154,6 @@ func (c *sampleCmd) unit(f *storage.Facts) string {
 		return cmp.Or(f.GroupID, f.EpisodeID)
 	}
 	return f.EpisodeID
-}
-
-// matched is a row as far as filters look at it.
-func matched(f *storage.Facts) *storage.Row {
-	return &storage.Row{TaskID: f.TaskID, DataSource: f.DataSource, Split: f.Split, Status: f.Status, StopReason: f.StopReason, Reward: f.Reward, Flags: f.Flags}
 }
 
 func (c *sampleCmd) each(ctx context.Context, a *app, do func(*storage.Facts)) error {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"tranche/episode"
 	"tranche/sampler"
@@ -19,32 +21,38 @@ type statsCmd struct {
 	Answers bool     `negatable:"" default:"true" help:"Find answers that come twice in a group, which takes reading the messages. Default: yes."`
 	Limit   int      `short:"n" default:"20" placeholder:"N" help:"Most lines of a table; the JSON has them all. Default: ${default}."`
 	JSON    bool     `name:"json" help:"Print one JSON document."`
+
+	Rows rowConditions `embed:""`
 }
 
 // Help is kong's long text of the command.
 func (statsCmd) Help() string {
-	return "Distributions over the rows of runs: rewards with an interval (95 %, by Student's t over the tasks, because the samples of one task are alike), pass@k, tokens, turns, times, what the actions did, how episodes ended, groups that tell a trainer nothing, answers that come twice, and what each column takes on disk. Means and quantiles are of rows that ended well; a reward of null is no verdict and in no mean. Only the columns that are needed are read."
+	return "Distributions over the rows of runs: rewards with an interval (95 %, by Student's t over the tasks, because the samples of one task are alike), pass@k, tokens, turns, times, what the actions did, how episodes ended, groups that tell a trainer nothing, answers that come twice, and what each column takes on disk. Means and quantiles are of rows that ended well; a reward of null is no verdict and in no mean. Flags that choose rows leave the others out of all of it, failed rows are counted where no flag speaks against them, and what columns take is not told then. Only the columns that are needed are read."
 }
 
-func (c *statsCmd) do(ctx context.Context, a *app) error {
+func (c *statsCmd) do(ctx context.Context, a *app, given map[string]bool) error {
+	f := &faults{}
 	if c.Limit < 1 {
-		return withCode(codeUsage, errors.New("--limit: expected 1 or more"))
+		f.add("--limit: expected 1 or more")
+	}
+	filter := c.Rows.filter()
+	filter.Failures = true
+	f.at("", filter.Validate())
+	if err := f.err(); err != nil {
+		return withCode(codeUsage, err)
 	}
 	return whileWaiting(ctx, a, func(ctx context.Context) error {
 		s := newStatistics(c.By)
+		if s.Choice = strings.TrimPrefix(c.Rows.text(given), ", "); s.Choice != "" {
+			s.chosen = &filter
+		}
 		var broken error
 		for _, dir := range c.Dirs {
-			err := eachFact(ctx, a, dir, func(f *storage.Facts) { s.add(dir, f) })
-			if err == nil && c.Answers {
-				err = s.addAnswers(ctx, a, dir)
-			}
+			err := c.count(ctx, a, s, dir)
 			if err != nil && !errors.Is(err, storage.ErrDamaged) {
 				return err
 			}
 			broken = cmp.Or(broken, err)
-			if err := s.addColumns(dir); err != nil && broken == nil {
-				return (&viewCmd{Dir: dir}).damaged(a, err)
-			}
 		}
 		s.Dirs, s.Answers = c.Dirs, c.Answers
 		s.finish()
@@ -55,15 +63,49 @@ func (c *statsCmd) do(ctx context.Context, a *app) error {
 	})
 }
 
+// count counts a run. Damage is told after all that can be read.
+func (c *statsCmd) count(ctx context.Context, a *app, s *statistics, dir string) error {
+	if _, err := (&viewCmd{Dir: dir}).open(a); err != nil {
+		return err
+	}
+	var broken error
+	if err := s.begin(dir); err != nil {
+		broken = withCode(codeDisk, fmt.Errorf("%w: %w", storage.ErrDamaged, err))
+	}
+	steps := []func() error{func() error {
+		return eachFact(ctx, a, dir, func(f *storage.Facts) {
+			if s.takes(f.Head) {
+				s.add(dir, f)
+			}
+		})
+	}}
+	if c.Answers {
+		steps = append(steps, func() error { return s.addAnswers(ctx, a, dir) })
+	}
+	if s.chosen == nil {
+		steps = append(steps, func() error { return s.addColumns(a, dir) })
+	}
+	for _, step := range steps {
+		err := step()
+		if err != nil && !errors.Is(err, storage.ErrDamaged) {
+			return err
+		}
+		broken = cmp.Or(broken, err)
+	}
+	return broken
+}
+
 // statistics is what `tranche stats` tells.
 type statistics struct {
-	Dirs []string `json:"runs"`
+	Dirs   []string `json:"runs"`
+	Choice string   `json:"choice,omitempty"` // flags that choose rows; "" = all
 	slice
 	Cut        int64                       `json:"cut"` // of failed: by a quorum
 	Tasks      int                         `json:"tasks"`
 	Components map[string]*component       `json:"components"`
 	Spreads    map[string]*spread          `json:"distributions"` // by name, of good rows
-	Pass       []sampler.KChance           `json:"pass"`          // a sample passes with a reward of 1
+	Pass       []sampler.KChance           `json:"pass"`          // a sample passes with a reward of 1; of tasks that are not held out
+	HeldOut    []sampler.KChance           `json:"pass_held_out,omitempty"`
 	Groups     groupShares                 `json:"groups"`
 	Status     map[string]int64            `json:"status"`
 	Stops      map[string]int64            `json:"stops"`
@@ -80,7 +122,9 @@ type statistics struct {
 	Table      []*slice                    `json:"table,omitempty"`
 
 	tasks  map[uint64]struct{}
-	groups sampler.Groups
+	chosen *storage.Filter   // nil = every row
+	held   map[string]string // by run id: the split of the tasks that it holds out
+	passes [2]sampler.Groups // of held-out tasks in the second
 	open   map[uint64]*openGroup
 	table  map[string]*slice
 }
@@ -110,7 +154,7 @@ type quantiles struct {
 	Max float64 `json:"max"`
 }
 
-// groupShares are of groups of two or more samples.
+// groupShares are of groups of two or more samples; those of held-out tasks are not among them.
 type groupShares struct {
 	Groups       int64 `json:"groups"`
 	Told         int64 `json:"with_verdicts"` // two or more
@@ -146,12 +190,40 @@ type openGroup struct {
 func newStatistics(by string) *statistics {
 	s := &statistics{
 		Components: map[string]*component{}, Spreads: map[string]*spread{}, Status: map[string]int64{}, Stops: map[string]int64{}, Faults: map[string]int64{}, Flags: map[string]int64{},
-		Actions: map[string]*actionStatistic{}, tasks: map[uint64]struct{}{}, open: map[uint64]*openGroup{}, table: map[string]*slice{},
+		Actions: map[string]*actionStatistic{}, tasks: map[uint64]struct{}{}, held: map[string]string{}, open: map[uint64]*openGroup{}, table: map[string]*slice{},
 	}
 	if by != "none" {
 		s.By = by
 	}
 	return s
+}
+
+// begin learns from the settings and the draws of the runs in a directory which tasks are held out, and which groups have ended early: the other
+// samples of those would have been like the ones they have.
+func (s *statistics) begin(dir string) error {
+	return eachPlayed(dir, madeOf(dir), func(folder string, file *runFile) error {
+		plan, err := file.Settings.plan()
+		if err != nil {
+			return err
+		}
+		if plan.Held.On() {
+			s.held[file.RunID] = plan.Held.Label()
+		}
+		return eachEnded(folder, file.RunID, func(group string, samples int) {
+			s.passes[0].End(groupIn(dir, group), samples, file.Settings.drawn())
+		})
+	})
+}
+
+func groupIn(dir, group string) string { return dir + "\x00" + group }
+
+func (s *statistics) takes(head func() *storage.Row) bool {
+	return s.chosen == nil || s.chosen.Match(head())
+}
+
+func (s *statistics) heldOut(run, split string) bool {
+	label := s.held[run]
+	return label != "" && split == label
 }
 
 func (s *statistics) add(dir string, f *storage.Facts) {
@@ -174,8 +246,12 @@ func (s *statistics) add(dir string, f *storage.Facts) {
 		s.addSpreads(f)
 		s.addVersions(f)
 	}
-	s.groups.Add(dir+"\x00"+f.GroupID, f.TaskID, "rows", int(f.GroupSize), f.Reward)
-	s.addToGroup(dir, f)
+	if s.heldOut(f.RunID, f.Split) {
+		s.passes[1].Add(groupIn(dir, f.GroupID), f.TaskID, "rows", int(f.GroupSize), f.Reward)
+	} else {
+		s.passes[0].Add(groupIn(dir, f.GroupID), f.TaskID, "rows", int(f.GroupSize), f.Reward)
+		s.addToGroup(dir, f)
+	}
 	s.addToTable(dir, f)
 }
 
@@ -333,16 +409,12 @@ func (s *statistics) addAnswers(ctx context.Context, a *app, dir string) error {
 		return err
 	}
 	open := map[uint64]*openAnswers{}
-	for answer, err := range run.Answers() {
-		switch {
-		case errors.Is(err, storage.ErrDamaged):
-			return view.damaged(a, err)
-		case err != nil:
-			return withCode(codeDisk, err)
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case answer.GroupSize < 2:
-			continue
+	take := func(head *storage.Row) bool {
+		return !s.heldOut(head.RunID, head.Split) && s.takes(func() *storage.Row { return head })
+	}
+	err = eachOf(ctx, a, view, run.Answers(take), func(answer storage.Answer) {
+		if answer.GroupSize < 2 {
+			return
 		}
 		id := hashOf(answer.GroupID)
 		g := open[id]
@@ -359,11 +431,11 @@ func (s *statistics) addAnswers(ctx context.Context, a *app, dir string) error {
 			delete(open, id)
 			s.Groups.addAnswers(g)
 		}
-	}
-	for _, g := range open { // groups of a run that is not finished
+	})
+	for _, g := range open { // groups that are not whole
 		s.Groups.addAnswers(g)
 	}
-	return nil
+	return err
 }
 
 func (s *statistics) addToTable(dir string, f *storage.Facts) {
@@ -407,14 +479,18 @@ func part(by, dir string, f *storage.Facts) string {
 	return cmp.Or(name, "(none)")
 }
 
-func (s *statistics) addColumns(dir string) error {
-	run, err := storage.OpenRun(dir)
+func (s *statistics) addColumns(a *app, dir string) error {
+	view := &viewCmd{Dir: dir}
+	run, err := view.open(a)
 	if err != nil {
 		return err
 	}
 	columns, err := run.Columns()
-	if err != nil {
-		return err
+	switch {
+	case errors.Is(err, storage.ErrDamaged):
+		return view.damaged(a, err)
+	case err != nil:
+		return withCode(codeDisk, err)
 	}
 	for _, c := range columns {
 		i := slices.IndexFunc(s.Columns, func(o storage.ColumnSize) bool { return o.Name == c.Name })
@@ -431,7 +507,7 @@ func (s *statistics) addColumns(dir string) error {
 func (s *statistics) finish() {
 	s.slice.finish()
 	s.Tasks = len(s.tasks)
-	for _, g := range s.open { // groups of a run that is not finished
+	for _, g := range s.open { // groups that are not whole
 		s.Groups.add(g)
 	}
 	for _, c := range s.Components {
@@ -443,8 +519,10 @@ func (s *statistics) finish() {
 	for _, act := range s.Actions {
 		act.Wall.finish()
 	}
-	if all, ok := s.groups.Stats(0)[sampler.Overall]; ok {
-		s.Pass = all.Pass
+	for i, pass := range []*[]sampler.KChance{&s.Pass, &s.HeldOut} {
+		if all, ok := s.passes[i].Stats(0)[sampler.Overall]; ok {
+			*pass = all.Pass
+		}
 	}
 	slices.SortFunc(s.Columns, func(a, b storage.ColumnSize) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))

@@ -17,6 +17,9 @@ const tableName = 24
 func (s *statistics) text(colour bool, limit int) string {
 	p := &printer{colour: colour, width: 100}
 	p.line("%s", p.paint(bold, fmt.Sprintf("%s: %d rows (%d good, %d failed%s) of %d tasks", short(joined(s.Dirs), 50), s.Rows, s.Rows-s.Failed, s.Failed-s.Cut, some(s.Cut, ", %d cut by the quorum"), s.Tasks)))
+	if s.Choice != "" {
+		p.labelled("choice", s.Choice)
+	}
 	p.line("  reward     %s", estimateText(s.Reward))
 	p.line("             n=%d scored of %d rows (coverage %.1f%%)", s.mean.N, s.Rows, 100*s.Coverage)
 	if len(s.Components) > 1 || s.mean.N == 0 {
@@ -112,15 +115,23 @@ func figure(v float64) string {
 }
 
 func (s *statistics) passText(p *printer) {
-	if len(s.Pass) < 2 { // groups of one
-		return
+	if len(s.Pass) > 1 { // else groups of one
+		p.line("")
+		p.line("  of k samples at least one passes (pass@k), all do (pass^k); a reward of 1 passes")
+		p.passTable(s.Pass)
 	}
+	if len(s.HeldOut) > 0 {
+		p.line("")
+		p.line("  the same of held-out tasks, which are not in the figures of groups")
+		p.passTable(s.HeldOut)
+	}
+}
+
+func (p *printer) passTable(pass []sampler.KChance) {
 	rows := [][]string{{"k", "pass@k", "pass^k", "groups"}}
-	for _, k := range s.Pass {
+	for _, k := range pass {
 		rows = append(rows, []string{fmt.Sprint(k.K), fmt.Sprintf("%.4f", k.Any), fmt.Sprintf("%.4f", k.All), fmt.Sprint(k.Groups)})
 	}
-	p.line("")
-	p.line("  of k samples at least one passes (pass@k), all do (pass^k); a reward of 1 passes")
 	p.table(rows)
 }
 
@@ -141,7 +152,7 @@ func shareText(n, of int64) string {
 	if of == 0 {
 		return fmt.Sprint(n)
 	}
-	return fmt.Sprintf("%d (%.1f%%)", n, 100*float64(n)/float64(of))
+	return fmt.Sprintf("%d (%s)", n, percent(n, of))
 }
 
 func (s *statistics) versionsText(p *printer) {
@@ -170,7 +181,7 @@ func (s *statistics) actionsText(p *printer, limit int) {
 		}
 		act := s.Actions[name]
 		ok := act.Status["ok"]
-		row := []string{short(visibleLine(name), tableName), fmt.Sprint(act.Calls), fmt.Sprint(act.Episodes), fmt.Sprintf("%.1f%%", 100*float64(ok)/float64(act.Calls)), fmt.Sprint(act.Calls - ok), "–", "–"}
+		row := []string{short(visibleLine(name), tableName), fmt.Sprint(act.Calls), fmt.Sprint(act.Episodes), percent(ok, act.Calls), fmt.Sprint(act.Calls - ok), "–", "–"}
 		if w := act.Wall; w.N > 0 {
 			row[5], row[6] = figure(*w.Mean), figure(w.Quantiles.P99)
 		}
@@ -202,7 +213,7 @@ func (s *statistics) columnsText(p *printer, limit int) {
 			rows = append(rows, more(len(s.Columns)-i))
 			break
 		}
-		rows = append(rows, []string{c.Name, fmt.Sprint(c.Bytes), fmt.Sprintf("%.1f%%", 100*float64(c.Bytes)/float64(s.Disk)), fmt.Sprint(c.Raw), ratioText(c.Raw, c.Bytes)})
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.Bytes), percent(c.Bytes, s.Disk), fmt.Sprint(c.Raw), ratioText(c.Raw, c.Bytes)})
 	}
 	rows = append(rows, []string{"all", fmt.Sprint(s.Disk), "100.0%", fmt.Sprint(s.Encoded), ratioText(s.Encoded, s.Disk)})
 	p.table(rows)

@@ -148,20 +148,9 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	return r, nil
 }
 
-// eachRow walks all rows; a canceled context ends it. Damage is told after all rows that can be read.
+// eachRow walks all rows.
 func (c *viewCmd) eachRow(ctx context.Context, a *app, run *storage.Run, do func(*storage.Row)) error {
-	for row, err := range run.Rows() {
-		switch {
-		case errors.Is(err, storage.ErrDamaged):
-			return c.damaged(a, err)
-		case err != nil:
-			return withCode(codeDisk, err)
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		}
-		do(row)
-	}
-	return nil
+	return eachOf(ctx, a, c, run.Rows(), do)
 }
 
 // damaged says what can be done: the rows of a damaged journal are played again, files of the dataset are not made again.
