@@ -45,7 +45,7 @@ func (s *session) openPublishing(ctx context.Context) error {
 		return withCode(codeRefused, fmt.Errorf("publish: %w; to go on with that one: `%s pull %s DIR`, then `%s resume DIR`", err, s.a.program, quoted(s.set.Publish), s.a.program))
 	}
 	if err != nil {
-		return storeFault(fmt.Errorf("publish: %w", err), codeEndpoint)
+		return storeFault(fmt.Errorf("publish: %w", err), startCode(err))
 	}
 	s.publishing.pusher = pusher
 	return nil
