@@ -68,7 +68,7 @@ func (l Limits) Faults() []*LimitError {
 
 // Promises are all that there are, in the order they are told.
 func Promises() []Promise {
-	return []Promise{PromiseMemory, PromisePids, PromiseCPU, PromiseNet, PromiseFiles, PromiseSyscalls, PromiseKill, PromiseSnapshot}
+	return []Promise{PromiseMemory, PromisePids, PromiseCPU, PromiseNet, PromiseFiles, PromiseDisk, PromiseSyscalls, PromiseKill, PromiseSnapshot}
 }
 
 // Hold checks what a spec requires: a promise that is only kept as well as can be is not enough. The error is a *RequireError.

@@ -184,6 +184,7 @@ const (
 	PromiseCPU      Promise = "cpu"      // CPU time of the whole tree
 	PromiseNet      Promise = "net"      // no network but what was asked for
 	PromiseFiles    Promise = "files"    // no file of the host but the declared ones, disk use bounded
+	PromiseDisk     Promise = "disk"     // bytes of all its files together: of files, the part that Limits.Disk is
 	PromiseSyscalls Promise = "syscalls" // deny list of system calls
 	PromiseKill     Promise = "kill"     // no process outlives its run
 	PromiseSnapshot Promise = "snapshot" // file tree can be copied and restored

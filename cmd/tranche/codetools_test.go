@@ -171,7 +171,7 @@ func TestWeakPromisesAreSaid(t *testing.T) {
 	s := newShell(t)
 	s.app.noteWeak(sandbox.Capabilities{Tier: sandbox.TierRlimit, Promises: map[sandbox.Promise]sandbox.Strength{
 		sandbox.PromiseMemory: sandbox.BestEffort, sandbox.PromisePids: sandbox.Enforced, sandbox.PromiseCPU: sandbox.Enforced, sandbox.PromiseNet: sandbox.Enforced,
-		sandbox.PromiseFiles: sandbox.Enforced, sandbox.PromiseSyscalls: sandbox.Enforced, sandbox.PromiseKill: sandbox.Enforced,
+		sandbox.PromiseFiles: sandbox.Enforced, sandbox.PromiseDisk: sandbox.Enforced, sandbox.PromiseSyscalls: sandbox.Enforced, sandbox.PromiseKill: sandbox.Enforced,
 	}, Why: map[sandbox.Promise]string{sandbox.PromiseMemory: "no control groups"}})
 	want := "warning: sandbox: memory is held best effort only (tier rlimit): no control groups\nwarning: sandbox: snapshot is absent (tier rlimit)\n"
 	if s.err.String() != want {

@@ -47,6 +47,8 @@ type sandboxRunCmd struct {
 	Option       []string       `sep:"none" placeholder:"KEY=VALUE" help:"Option of the back end, as image=python:3.12 of docker; may be given more than once. docs/sandbox.md has them. Default: none."`
 
 	TrustThisProgram bool `name:"trust-this-program-with-everything-i-have" help:"Needed for --backend plain: the program can read, change and send whatever you can."`
+
+	Verbose bool `short:"v" help:"Tell on stderr at its end how it ended, what it used, what held it, what did not, and on which root file system it ran."`
 }
 
 // Help is kong's long text of the command.
@@ -67,7 +69,7 @@ func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
 	defer release()
 	tree, err := c.openRootfs(ctx, &spec)
 	if err != nil {
-		return c.interrupted(ctx, stopped, withCode(codeUsage, err))
+		return c.interrupted(ctx, stopped, err)
 	}
 	defer tree.Close() // what can go wrong there is the cache's
 	if cmd.Stdin, err = readInput(ctx, os.Stdin); err != nil {
@@ -79,12 +81,15 @@ func (c *sandboxRunCmd) do(ctx context.Context, a *app) error {
 	defer stdout.close()
 	defer stderr.close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	r, err := c.run(ctx, spec, cmd, files, giveUp)
+	r, caps, err := c.run(ctx, a, spec, cmd, files, giveUp)
 	if err != nil {
 		return c.interrupted(ctx, stopped, withCode(codeNoSandbox, err))
 	}
 	if r.Status == sandbox.StatusCanceled {
 		return outcome(stopped())
+	}
+	if c.Verbose {
+		a.notice("%s", howItWent(r, caps))
 	}
 	if err := c.verdict(cmd, spec, r); codeOf(err) != codeOK {
 		return err
@@ -142,7 +147,7 @@ func (c *sandboxRunCmd) rootfsFault() error {
 		return errors.New("--rootfs: is empty; expected a folder or a tar file")
 	case c.Rootfs != nil && !showsRootfs(c.Backend):
 		return fmt.Errorf("--rootfs: --backend %s cannot show a program another root file system", c.Backend)
-	case c.RootfsDigest != nil && c.Rootfs == nil:
+	case c.RootfsDigest != nil && c.Rootfs == nil && c.Backend != backendDocker: // whose image is one
 		return errors.New("--rootfs-digest: has no meaning without --rootfs")
 	case c.RootfsDigest != nil:
 		if _, err := readDigest(*c.RootfsDigest); err != nil {
@@ -152,17 +157,20 @@ func (c *sandboxRunCmd) rootfsFault() error {
 	return nil
 }
 
-// openRootfs makes ready what was named. A folder is only read where its digest has to be known.
+// openRootfs makes ready what was named. A folder is only read where its digest has to be known; an image's is asked for.
 func (c *sandboxRunCmd) openRootfs(ctx context.Context, spec *sandbox.Spec) (rootfs.Tree, error) {
+	if c.Backend == backendDocker {
+		return rootfs.Tree{}, c.pinImage(ctx, spec)
+	}
 	if spec.Rootfs == "" {
 		return rootfs.Tree{}, nil
 	}
-	if info, err := os.Stat(spec.Rootfs); err == nil && info.IsDir() && c.RootfsDigest == nil {
+	if info, err := os.Stat(spec.Rootfs); err == nil && info.IsDir() && c.RootfsDigest == nil && !c.Verbose {
 		return rootfs.Tree{}, nil
 	}
 	made, err := openRootfs(ctx, spec.Rootfs, orZero(c.RootfsDigest))
 	if err != nil {
-		return made, fmt.Errorf("--%w", err)
+		return made, withCode(codeUsage, fmt.Errorf("--%w", err))
 	}
 	spec.Rootfs, spec.RootfsDigest = made.Dir, made.Digest
 	return made, nil
@@ -280,34 +288,37 @@ func wallOf(cmd sandbox.Cmd) time.Duration {
 
 // run plays the program in a sandbox of its own, of which nothing is left when it returns. giveUp is called when its wall time is long over:
 // the end of a program waits for its output.
-func (c *sandboxRunCmd) run(ctx context.Context, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File, giveUp func()) (r sandbox.Result, err error) {
+func (c *sandboxRunCmd) run(ctx context.Context, a *app, spec sandbox.Spec, cmd sandbox.Cmd, files []sandbox.File, giveUp func()) (r sandbox.Result, caps sandbox.Capabilities, err error) {
 	options, err := optionFlags(c.Option).read(c.Backend)
 	if err != nil {
-		return r, err
+		return r, caps, err
 	}
 	executor, err := openExecutor(ctx, c.Backend, options)
 	if err != nil {
-		return r, err
+		return r, caps, err
 	}
 	defer func() { err = errors.Join(err, executor.Close()) }()
+	caps = executor.Capabilities()
 	box, err := executor.Open(ctx, spec)
 	if err != nil {
-		return r, err
+		return r, caps, err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
+	c.noteUnheld(a, caps)
 	if len(files) > 0 {
 		if err := box.Put(ctx, files...); err != nil {
-			return r, err
+			return r, caps, err
 		}
 	}
 	p, err := box.Start(ctx, cmd)
 	if err != nil {
-		return r, err
+		return r, caps, err
 	}
 	if wall := wallOf(cmd); wall > 0 {
 		defer time.AfterFunc(wall+readersTime, giveUp).Stop()
 	}
-	return p.Wait(ctx)
+	r, err = p.Wait(ctx)
+	return r, caps, err
 }
 
 // verdict turns a result into the exit code, and a limit that was reached into a line.

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // trusting is a back end without confinement.
 func trusting(dir string) (*Executor, error) {
 	can := sandbox.Capabilities{Backend: "plain", Tier: sandbox.TierNone, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
-	for _, p := range []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseSyscalls} {
+	for _, p := range []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseDisk, sandbox.PromiseSyscalls} {
 		can.Promises[p], can.Why[p] = sandbox.Absent, "plain runs programs without isolation"
 	}
 	for _, p := range []sandbox.Promise{sandbox.PromiseCPU, sandbox.PromiseKill} {

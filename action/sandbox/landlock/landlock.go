@@ -157,6 +157,7 @@ func (k kind) can() sandbox.Capabilities {
 	weak(sandbox.PromiseMemory, sandbox.BestEffort, "the limit is one of each process, not of all together; the back end ns with control groups has it")
 	weak(sandbox.PromiseCPU, sandbox.BestEffort, "summed over the program's processes every 10 ms; one that nobody waits for takes its time with it")
 	files := "what is not declared cannot be opened, but that it is there can be seen, as can the command lines of other processes; the disk is not bounded"
+	weak(sandbox.PromiseDisk, sandbox.Absent, "each file is bounded, all together are not: they lie on the host's disk; the back end ns has room of a set size in memory")
 	if !k.root {
 		files += "; bits and times of what this user owns can be changed" + asRoot
 		weak(sandbox.PromisePids, sandbox.Absent, "processes are counted by user, and programs are this one"+asRoot)

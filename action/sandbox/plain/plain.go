@@ -29,11 +29,11 @@ func capabilities() sandbox.Capabilities {
 		Backend: "plain", Tier: sandbox.TierNone,
 		Promises: map[sandbox.Promise]sandbox.Strength{
 			sandbox.PromiseMemory: sandbox.Absent, sandbox.PromisePids: sandbox.Absent, sandbox.PromiseCPU: sandbox.BestEffort,
-			sandbox.PromiseNet: sandbox.Absent, sandbox.PromiseFiles: sandbox.Absent, sandbox.PromiseSyscalls: sandbox.Absent,
+			sandbox.PromiseNet: sandbox.Absent, sandbox.PromiseFiles: sandbox.Absent, sandbox.PromiseDisk: sandbox.Absent, sandbox.PromiseSyscalls: sandbox.Absent,
 			sandbox.PromiseKill: sandbox.BestEffort, sandbox.PromiseSnapshot: sandbox.Enforced,
 		},
 		Why: map[sandbox.Promise]string{
-			sandbox.PromiseMemory: none, sandbox.PromisePids: none, sandbox.PromiseNet: none, sandbox.PromiseFiles: none, sandbox.PromiseSyscalls: none,
+			sandbox.PromiseMemory: none, sandbox.PromisePids: none, sandbox.PromiseNet: none, sandbox.PromiseFiles: none, sandbox.PromiseDisk: none, sandbox.PromiseSyscalls: none,
 			sandbox.PromiseCPU:  "summed over the program's processes every 10 ms; one that nobody waits for takes its time with it",
 			sandbox.PromiseKill: "what a program asks another program of the host to start is not seen",
 		},

@@ -114,7 +114,7 @@ func New(c Config) (*Executor, error) {
 // Capabilities says that nothing is known of what the far side holds.
 func (*Executor) Capabilities() sandbox.Capabilities {
 	c := sandbox.Capabilities{Backend: backend, Tier: sandbox.TierRemote, Promises: map[sandbox.Promise]sandbox.Strength{}, Why: map[sandbox.Promise]string{}}
-	for _, p := range []sandbox.Promise{sandbox.PromisePids, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseSyscalls} {
+	for _, p := range []sandbox.Promise{sandbox.PromisePids, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseDisk, sandbox.PromiseSyscalls} {
 		c.Promises[p], c.Why[p] = sandbox.Absent, "it is the far side's, which does not say whether it holds it"
 	}
 	c.Promises[sandbox.PromiseMemory], c.Why[sandbox.PromiseMemory] = sandbox.BestEffort, "a limit of address space of each process; what the far side holds besides is not known"

@@ -50,7 +50,7 @@ const soon = 500 * time.Millisecond
 // attacks is the table. Statuses are those of the contract in sandbox.go, by facts: a tier that does not count what the kernel
 // killed or refused says less, never something else. late is how much CPU time a program may get over its limit until it is stopped.
 func attacks(late time.Duration) []attack {
-	memory, pids, cpu, files, kill := sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseCPU, sandbox.PromiseFiles, sandbox.PromiseKill
+	memory, pids, cpu, files, disk, kill := sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseCPU, sandbox.PromiseFiles, sandbox.PromiseDisk, sandbox.PromiseKill
 	need := func(p ...sandbox.Promise) []sandbox.Promise { return p }
 	wall := func(d time.Duration) func(*sandbox.Cmd) { return func(c *sandbox.Cmd) { c.Wall = d } }
 	cpuOf := func(d time.Duration) func(*sandbox.Cmd) { return func(c *sandbox.Cmd) { c.CPU = d } }
@@ -67,11 +67,11 @@ func attacks(late time.Duration) []attack {
 			claims: list(counted(sandbox.StatusMemoryLimit, ""), enforced(memory, least("killed", 4)))},
 		{name: "memory files", needs: need(memory, files), program: "memory_files", claims: list(counted(sandbox.StatusMemoryLimit, sandbox.StatusOK), most("MiB", 256))},
 		{name: "memory that stays: System V segments", needs: need(memory, files), program: "ipc_memory", claims: list(most("MiB", 256))},
-		{name: "fill the work folder", needs: need(files), program: "fill", arguments: []string{"/w"},
+		{name: "fill the work folder", needs: need(files, disk), program: "fill", arguments: []string{"/w"},
 			claims: list(status(sandbox.StatusOK), said("refused", "ENOSPC"), most("MiB", 32), least("MiB", 24))},
-		{name: "fill /tmp", needs: need(files), program: "fill", arguments: []string{"/tmp"},
+		{name: "fill /tmp", needs: need(files, disk), program: "fill", arguments: []string{"/tmp"},
 			claims: list(status(sandbox.StatusOK), said("refused", "ENOSPC"), most("MiB", 32), least("MiB", 24))},
-		{name: "fill /dev/shm", needs: need(files), program: "fill", arguments: []string{"/dev/shm"}, claims: list(status(sandbox.StatusOK), said("refused", "ENOSPC"), most("MiB", 64))},
+		{name: "fill /dev/shm", needs: need(files, disk), program: "fill", arguments: []string{"/dev/shm"}, claims: list(status(sandbox.StatusOK), said("refused", "ENOSPC"), most("MiB", 64))},
 		{name: "a file larger than allowed", needs: need(files), program: "large_file", claims: list(status(sandbox.StatusFileLimit))},
 		{name: "a memory file larger than allowed", needs: need(files), program: "large_memory_file", claims: list(counted(sandbox.StatusFileLimit, sandbox.StatusNonzero))},
 		{name: "a sparse file of 1 TiB", needs: need(files), program: "sparse_file", claims: list(status(sandbox.StatusFileLimit))},

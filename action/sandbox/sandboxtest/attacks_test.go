@@ -13,7 +13,7 @@ import (
 // Every attack's claims refuse the result of a sandbox that holds nothing: a table that passes whatever comes proves nothing.
 func TestClaimsBite(t *testing.T) {
 	strong := sandbox.Capabilities{Backend: "ns", Tier: sandbox.TierCgroup1, Promises: map[sandbox.Promise]sandbox.Strength{}}
-	for _, p := range []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseCPU, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseSyscalls, sandbox.PromiseKill} {
+	for _, p := range []sandbox.Promise{sandbox.PromiseMemory, sandbox.PromisePids, sandbox.PromiseCPU, sandbox.PromiseNet, sandbox.PromiseFiles, sandbox.PromiseDisk, sandbox.PromiseSyscalls, sandbox.PromiseKill} {
 		strong.Promises[p] = sandbox.Enforced
 	}
 	s := &stage{caps: strong}

@@ -45,6 +45,39 @@ func TestLandlockAsNobody(t *testing.T) {
 	asNobody(t, "^TestLandlock$")
 }
 
+// The disk is what this back end cannot bound: it says so, refuses where it is required, and a program shows that it is true.
+func TestLandlockSaysThatTheDiskIsNotBounded(t *testing.T) {
+	x, err := openLandlock()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if caps := x.Capabilities(); caps.Promises[sandbox.PromiseDisk] != sandbox.Absent || caps.Why[sandbox.PromiseDisk] == "" {
+		t.Errorf("it promises the disk: %v, %q", caps.Promises[sandbox.PromiseDisk], caps.Why[sandbox.PromiseDisk])
+	}
+	var refused *sandbox.RequireError
+	if _, err := x.Open(t.Context(), sandbox.Spec{Require: []sandbox.Promise{sandbox.PromiseDisk}}); !errors.As(err, &refused) || !slices.Contains(refused.Missing, sandbox.PromiseDisk) {
+		t.Errorf("required, it is opened all the same: %v", err)
+	}
+	box, err := x.Open(t.Context(), sandbox.Spec{Limits: sandbox.Limits{Disk: 1 << 20, FileSize: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := run(t, box, sandbox.Cmd{Args: []string{"/bin/sh", "-c", "for n in 1 2 3; do head -c 1000000 /dev/zero >$n || exit 3; done; wc -c 1 2 3 | tail -n 1"}})
+	if r.Status != sandbox.StatusOK || !strings.Contains(text(r.Stdout), "3000000") {
+		t.Errorf("three files of 1 MB under a limit of 1 MiB: %s; if that is bounded now, promise it", summary(r))
+	}
+}
+
 // confined plays what the suite has no place for: this back end has no tree of its own, so its programs are among the host's files and processes.
 func confined(t *testing.T) {
 	s := newStage(t, openLandlock, Except{ownTree: "see above"})
