@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"tranche/action/sandbox"
 	"tranche/action/sandbox/tree"
@@ -56,6 +57,7 @@ func NewBuild(ctx context.Context, cfg Config, base string) (*Build, error) {
 	if b.lock, err = lock(ctx, home+lockSuffix, syscall.LOCK_EX); err != nil {
 		return nil, err
 	}
+	cfg.clean(ctx, time.Now()) // before it: what a killed one has left may be the room that this one needs
 	err = b.fill(ctx, base)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy %s: %w", base, err), b.Close())
@@ -193,11 +195,13 @@ func (b *Build) Freeze(ctx context.Context, path string) (digest string, err err
 	if err := b.sweep(); err != nil {
 		return "", fmt.Errorf("empty /%s: %w", BuildTemp, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	sweepDrafts(path)
+	f, err := newDraft(path)
 	if err != nil {
 		return "", err
 	}
-	err = firstOf(b.write(ctx, f, strings.HasSuffix(path, "gz")), f.Chmod(0o644), f.Sync(), f.Close())
+	defer f.Close() // behind the renaming: its lock says that it is somebody's
+	err = firstOf(b.write(ctx, f, strings.HasSuffix(path, "gz")), f.Chmod(0o644), f.Sync())
 	if err == nil {
 		digest, err = b.cfg.treeDigest(ctx, b.Dir)
 	}
@@ -208,6 +212,35 @@ func (b *Build) Freeze(ctx context.Context, path string) (digest string, err err
 		return "", errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
 	}
 	return digest, nil
+}
+
+// draftPrefix begins the names of files that are to become path.
+func draftPrefix(path string) string { return "." + filepath.Base(path) + ".tranche-" }
+
+// newDraft makes one, locked as long as it is open.
+func newDraft(path string) (f *os.File, err error) {
+	err = syscall.EWOULDBLOCK
+	for range 100 { // a sweep of another may be faster than the lock
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
+		}
+		f, err = tryLock(filepath.Join(filepath.Dir(path), draftPrefix(path)+rand.Text()), syscall.LOCK_EX)
+	}
+	return f, err
+}
+
+// sweepDrafts removes those that nobody has locked: their process was killed.
+func sweepDrafts(path string) {
+	all, _ := os.ReadDir(filepath.Dir(path)) // what cannot be seen cannot be written either
+	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), draftPrefix(path)) || !e.Type().IsRegular() {
+			continue
+		}
+		if f, err := tryLock(filepath.Join(filepath.Dir(path), e.Name()), syscall.LOCK_EX); err == nil {
+			_ = os.Remove(f.Name())
+			_ = f.Close()
+		}
+	}
 }
 
 // sweep empties the folder for what was needed meanwhile.

@@ -69,6 +69,7 @@ type unused struct {
 	lock  *os.File
 	used  time.Time // last
 	bytes int64
+	dead  bool // a process that was killed left it: a build, which nobody comes back to, or what never became a tree
 }
 
 // clean removes trees that nobody uses: old ones, those that are too much, and what a process that was killed has left. What cannot be removed
@@ -94,7 +95,7 @@ func (c Config) surplus(list []unused, now time.Time) (going, staying []unused) 
 		all += u.bytes
 	}
 	for _, u := range list {
-		if now.Sub(u.used) > c.MaxAge || all > c.MaxUnused || isBuild(u.home) { // nobody comes back to a build
+		if now.Sub(u.used) > c.MaxAge || all > c.MaxUnused || u.dead {
 			going, all = append(going, u), all-u.bytes
 		} else {
 			staying = append(staying, u)
@@ -117,14 +118,19 @@ func (c Config) unused() []unused {
 			continue // in use
 		}
 		home := strings.TrimSuffix(name, lockSuffix)
-		u := unused{home: home, lock: f, used: info.ModTime()}
-		if !isBuild(home) {
+		u := unused{home: home, lock: f, used: info.ModTime(), dead: isBuild(home) || isMissing(home)}
+		if !u.dead {
 			u.bytes = sizeOf(home)
 		}
 		list = append(list, u)
 	}
 	slices.SortFunc(list, func(a, b unused) int { return a.used.Compare(b.used) })
 	return list
+}
+
+func isMissing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // remove removes a tree. What is half removed is no tree any more.

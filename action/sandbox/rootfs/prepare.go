@@ -36,14 +36,13 @@ func Prepare(ctx context.Context, cfg Config, path string) (Tree, error) {
 	if err := os.MkdirAll(cfg.Cache, 0o700); err != nil {
 		return Tree{}, err
 	}
+	defer func() { cfg.clean(ctx, time.Now()) }() // behind it, when what is used is locked
 	switch {
 	case info.IsDir():
 		digest, err := cfg.treeDigest(ctx, path)
 		return Tree{Dir: path, Digest: digest}, err
 	case info.Mode().IsRegular():
-		t, err := cfg.unpacked(ctx, path)
-		cfg.clean(ctx, time.Now())
-		return t, err
+		return cfg.unpacked(ctx, path)
 	}
 	return Tree{}, fmt.Errorf("expected a folder or a tar file, found %s", path)
 }
