@@ -17,15 +17,15 @@ type drawRecord struct {
 	file *os.File
 }
 
-// openDrawRecord opens the record of a run and returns what it holds, without a torn last line.
-func openDrawRecord(dir string) (r *drawRecord, text []byte, err error) {
+// openDrawRecord opens the record of a run and returns what it holds, without a torn last line, and what that sums up to.
+func openDrawRecord(dir string) (r *drawRecord, text []byte, sum sampler.Recorded, err error) {
 	r = &drawRecord{path: filepath.Join(dir, storage.DrawsName)}
-	text, sum, err := readDrawRecord(dir)
+	text, sum, err = readDrawRecord(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, sum, err
 	}
 	if r.file, err = os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
-		return nil, nil, err
+		return nil, nil, sum, err
 	}
 	if err = r.file.Truncate(int64(sum.Whole)); err == nil {
 		_, err = r.file.Seek(int64(sum.Whole), 0)
@@ -34,9 +34,21 @@ func openDrawRecord(dir string) (r *drawRecord, text []byte, err error) {
 		err = syncFolder(r.path) // the file may be new
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, r.file.Close())
+		return nil, nil, sum, errors.Join(err, r.file.Close())
 	}
-	return r, text[:sum.Whole], nil
+	return r, text[:sum.Whole], sum, nil
+}
+
+// drawSums is what the record of a run sums up to, read once for all who ask.
+type drawSums struct {
+	sampler.Recorded
+	there bool
+	err   error // a fault of the record
+}
+
+func readDrawSums(dir string) drawSums {
+	text, sum, err := readDrawRecord(dir)
+	return drawSums{sum, text != nil, err}
 }
 
 // readDrawRecord reads the record of a run; nothing where there is none.

@@ -118,13 +118,11 @@ func (d *draws) open(s *session) (err error) {
 	if d.plan == nil || !d.plan.Decides() {
 		return nil
 	}
-	if d.late.drawRecord, d.text, err = openDrawRecord(s.dir); err != nil {
+	var sum sampler.Recorded
+	if d.late.drawRecord, d.text, sum, err = openDrawRecord(s.dir); err != nil {
 		return withCode(codeDisk, err)
 	}
-	sum, err := d.measure(s)
-	if err != nil {
-		return err
-	}
+	d.measure(sum)
 	for _, g := range sum.Short { // also where nothing is played any more
 		s.endGroup(g.Task, g.Round, g.Samples)
 	}
@@ -136,17 +134,10 @@ func (d *draws) open(s *session) (err error) {
 }
 
 // measure finds out whether the record knows how many episodes the run has.
-func (d *draws) measure(s *session) (sum sampler.Recorded, err error) {
-	if d.late.drawRecord == nil {
-		return sum, nil
-	}
-	if _, sum, err = readDrawRecord(s.dir); err != nil {
-		return sum, withCode(codeDisk, err)
-	}
+func (d *draws) measure(sum sampler.Recorded) {
 	if sum.Ended {
 		d.whole = sum.Episodes + int64(sum.Evals)*d.stats.perEvaluation()
 	}
-	return sum, nil
 }
 
 // order is what a run draws from.
@@ -289,14 +280,18 @@ func (s *session) size() string {
 
 // report adds what the sampler knows.
 func (d *draws) report(s *session, r *report) {
-	_, err := d.measure(s)
-	if err = errors.Join(err, d.load(s)); err == nil {
-		err = r.recorded(s.dir)
+	sums := readDrawSums(s.dir)
+	if d.late.drawRecord != nil {
+		d.measure(sums.Recorded)
+	}
+	err := errors.Join(sums.err, d.load(s))
+	if err == nil {
+		r.recorded(s.dir, sums)
 	}
 	stats := &d.stats
 	if s.groups != nil && err == nil { // verdicts came after the rows
 		var stored *groupTally
-		if stored, err = storedTally(s.dir); err == nil {
+		if stored, err = storedTally(s.dir, sums); err == nil {
 			stats = stored
 		}
 	}
@@ -307,8 +302,8 @@ func (d *draws) report(s *session, r *report) {
 }
 
 // storedTally counts what is stored.
-func storedTally(dir string) (*groupTally, error) {
-	t := groupTallyOf(dir)
+func storedTally(dir string, sums drawSums) (*groupTally, error) {
+	t := groupTallyOf(dir, sums)
 	if !t.on() {
 		return t, nil
 	}
@@ -352,24 +347,23 @@ func (t *groupTally) init(set *Settings, a *app) {
 }
 
 // groupTallyOf is the tally of a run that is only looked at.
-func groupTallyOf(dir string) *groupTally {
+func groupTallyOf(dir string, sums drawSums) *groupTally {
 	t := &groupTally{}
 	file, ok, err := readRunFile(dir)
 	if !ok || err != nil {
 		return t
 	}
 	t.init(&file.Settings, nil)
-	_ = eachEnded(dir, file.RunID, t.end) // a fault in it is in the report
+	_ = sums.eachEnded(file.RunID, t.end) // a fault in it is in the report
 	return t
 }
 
-// eachEnded tells of the groups of a run that ended with fewer samples than they might have had, as its record of draws says.
-func eachEnded(dir, runID string, do func(group string, samples int)) error {
-	_, sum, err := readDrawRecord(dir)
-	if err != nil {
-		return err
+// eachEnded tells of the groups of a run that ended with fewer samples than they might have had.
+func (s drawSums) eachEnded(runID string, do func(group string, samples int)) error {
+	if s.err != nil {
+		return s.err
 	}
-	for _, g := range sum.Short {
+	for _, g := range s.Short {
 		do(episode.GroupID(runID, g.Task, g.Round), g.Samples)
 	}
 	return nil

@@ -22,10 +22,9 @@ type drawsReport struct {
 }
 
 // recorded reads the record of a run into the report; one without a record leaves it as it is.
-func (r *report) recorded(dir string) error {
-	text, sum, err := readDrawRecord(dir)
-	if err != nil || text == nil {
-		return err
+func (r *report) recorded(dir string, sum drawSums) {
+	if !sum.there {
+		return
 	}
 	d := &drawsReport{Groups: sum.Groups, Useful: sum.Useful, Equal: sum.Equal, Stopped: int64(len(sum.Short)), Saved: sum.Saved, Ended: sum.Ended}
 	if file, ok, err := readRunFile(dir); ok && err == nil {
@@ -33,15 +32,15 @@ func (r *report) recorded(dir string) error {
 	}
 	d.Short = d.Ended && d.Useful < d.Target
 	r.Draws = d
-	return nil
 }
 
 // expect says how many episodes a run has, as far as its files tell.
-func (r *report) expect(file *runFile) error {
-	set := &file.Settings
-	if err := r.recorded(r.Dir); err != nil {
-		return err
+func (r *report) expect(file *runFile, sums drawSums) error {
+	if sums.err != nil {
+		return sums.err
 	}
+	set := &file.Settings
+	r.recorded(r.Dir, sums)
 	ended := r.Account != nil && r.Account.Ended == "finished"
 	switch {
 	case file.Episodes > 0:

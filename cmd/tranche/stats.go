@@ -209,7 +209,7 @@ func (s *statistics) begin(dir string) error {
 		if plan.Held.On() {
 			s.held[file.RunID] = plan.Held.Label()
 		}
-		return eachEnded(folder, file.RunID, func(group string, samples int) {
+		return readDrawSums(folder).eachEnded(file.RunID, func(group string, samples int) {
 			s.passes[0].End(groupIn(dir, group), samples, file.Settings.drawn())
 		})
 	})

@@ -159,7 +159,7 @@ func settle(cfg *verify.Config) {
 	cfg.RunID = file.RunID
 	cfg.Total = ruleOf(file.Settings).total()
 	cfg.Ended = map[storage.Key]int32{}
-	err = eachEnded(cfg.Dir, file.RunID, func(group string, samples int) { cfg.Ended[storage.KeyOf(group)] = int32(samples) })
+	err = readDrawSums(cfg.Dir).eachEnded(file.RunID, func(group string, samples int) { cfg.Ended[storage.KeyOf(group)] = int32(samples) })
 	if err != nil {
 		broken("records", storage.DrawsName, err)
 	}

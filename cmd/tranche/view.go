@@ -77,7 +77,8 @@ func (c *viewCmd) open(a *app) (*storage.Run, error) {
 // summary counts every row there is, in parts and in the journal.
 func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	var sum storage.Summary
-	stats := groupTallyOf(c.Dir)
+	draws := readDrawSums(c.Dir)
+	stats := groupTallyOf(c.Dir, draws)
 	broken := c.eachRow(ctx, a, run, func(r *storage.Row) {
 		sum.Add(r)
 		stats.add(storage.OutcomeOf(r), int(r.GroupSize))
@@ -85,7 +86,7 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	if broken != nil && !errors.Is(broken, storage.ErrDamaged) {
 		return broken
 	}
-	r, err := c.report(a, sum)
+	r, err := c.report(a, sum, draws)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (c *viewCmd) summary(ctx context.Context, a *app, run *storage.Run) error {
 	return errors.Join(a.print(r.text(a.colour)), broken)
 }
 
-func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
+func (c *viewCmd) report(a *app, sum storage.Summary, draws drawSums) (*report, error) {
 	r := &report{State: stateIncomplete, Dir: c.Dir, Made: "endpoints", Dataset: sum, StdErr: stdError(sum.Reward), Files: filesIn(c.Dir), program: a.program}
 	var sums account
 	if ok, err := storage.ReadAccount(c.Dir, &sums); err != nil {
@@ -130,7 +131,7 @@ func (c *viewCmd) report(a *app, sum storage.Summary) (*report, error) {
 	s := &file.Settings
 	r.TailRules = s.tailRules()
 	r.RunID, r.Model = file.RunID, joined(slices.Compact(modelsOf(s)))
-	if err := r.expect(file); err != nil {
+	if err := r.expect(file, draws); err != nil {
 		return nil, err
 	}
 	r.Left = max(r.Total-sum.Rows, 0)
