@@ -4,7 +4,8 @@ package ends
 
 // Ends is the beginning and the end of a stream. It is not safe for use by several at once. Keep makes one; the zero value keeps nothing.
 type Ends struct {
-	half  int    // bytes of each
+	first int    // bytes of the beginning
+	last  int    // bytes of the end
 	head  []byte // the first
 	tail  []byte // the last, as a ring once it is full
 	next  int    // where the ring goes on
@@ -12,22 +13,22 @@ type Ends struct {
 }
 
 // Keep keeps so many bytes in all, half of them of each end.
-func Keep(bytes int) Ends { return Ends{half: bytes / 2} }
+func Keep(bytes int) Ends { return Ends{first: bytes / 2, last: bytes / 2} }
 
 // Add takes the next piece of the stream.
 func (e *Ends) Add(p []byte) {
 	e.total += int64(len(p))
-	n := min(len(p), e.half-len(e.head))
+	n := min(len(p), e.first-len(e.head))
 	e.head = append(e.head, p[:n]...)
-	if p = p[n:]; len(p) >= e.half {
-		e.tail, e.next = append(e.tail[:0], p[len(p)-e.half:]...), 0
+	if p = p[n:]; len(p) >= e.last {
+		e.tail, e.next = append(e.tail[:0], p[len(p)-e.last:]...), 0
 		return
 	}
-	n = min(len(p), e.half-len(e.tail))
+	n = min(len(p), e.last-len(e.tail))
 	e.tail = append(e.tail, p[:n]...)
 	for p = p[n:]; len(p) > 0; p = p[n:] {
 		n = copy(e.tail[e.next:], p)
-		e.next = (e.next + n) % e.half
+		e.next = (e.next + n) % e.last
 	}
 }
 

@@ -26,3 +26,25 @@ func TestKeptAreHeadAndTail(t *testing.T) {
 		}
 	})
 }
+
+// A writer keeps one end, whatever pieces the stream came in.
+func TestWritersKeepOneEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		keep := rapid.IntRange(0, 10).Draw(t, "keep")
+		head, tail := KeepHead(keep), KeepTail(keep)
+		var all []byte
+		for range rapid.IntRange(0, 10).Draw(t, "pieces") {
+			piece := rapid.SliceOfN(rapid.Byte(), 0, 25).Draw(t, "piece")
+			all = append(all, piece...)
+			for _, w := range []*Writer{head, tail} {
+				if n, err := w.Write(piece); n != len(piece) || err != nil {
+					t.Fatalf("%d of %d bytes taken, %v", n, len(piece), err)
+				}
+			}
+		}
+		n := min(keep, len(all))
+		if !bytes.Equal(head.Bytes(), all[:n]) || !bytes.Equal(tail.Bytes(), all[len(all)-n:]) {
+			t.Fatalf("of %q and %d are kept %q and %q", all, keep, head.Bytes(), tail.Bytes())
+		}
+	})
+}

@@ -43,12 +43,12 @@ var mayImport = map[string][]string{
 	"action/sandbox/session/sessiontest": {"action/sandbox", "action/sandbox/session", "action/sandbox/plain", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/ns"}, // it tests over back ends
 	"action/codetools":                   {"action", "action/sandbox", "action/sandbox/session", "episode"},
 	"reward":                             {"episode", "internal/workpool"},
-	"reward/mathgrade":                   {"episode", "reward", "internal/offspring"},
+	"reward/mathgrade":                   {"episode", "reward", "internal/ends", "internal/offspring"},
 	"reward/codegrade":                   {"episode", "reward", "action/sandbox"},
 	"reward/audit":                       {"episode"},
 	"reward/textgrade":                   {"episode", "reward", "internal/jsonschema"},
 	"reward/judge":                       {"episode", "reward"},
-	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/later", "internal/offspring"},
+	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/ends", "internal/later", "internal/offspring"},
 	"storage":                            {"episode"},
 	"storage/export":                     {"storage", "episode"},
 	"storage/arrowrows":                  {"episode", "storage"},
@@ -172,11 +172,11 @@ func layerFault(u use) string {
 }
 
 // testMayImport: tests use the mock servers, tests of a client may run it against the simulated engine, the attacks are tried on every back
-// end, and the code tools on the one that runs everywhere.
+// end, and the code tools on the one that runs everywhere; the grader of programs is played the exploits that an audit plays.
 func testMayImport(pkg, target string) bool {
 	return target == "internal/mock" || target == "internal/fakestore" || pkg == "inference" && target == "inference/enginesim" ||
 		pkg == "sampler/taskfile" && target == "storage" || pkg == "action/sandbox/sandboxtest" && strings.HasPrefix(target, "action/sandbox/") ||
-		pkg == "action/codetools" && target == "action/sandbox/plain" ||
+		pkg == "action/codetools" && target == "action/sandbox/plain" || pkg == "reward/codegrade" && target == "reward/audit" ||
 		(pkg == "reward/codegrade" || pkg == "reward/usergrade") && target == "action/sandbox/ns" ||
 		pkg == "reward/usergrade" && target == "action/sandbox/plain"
 }

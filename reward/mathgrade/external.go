@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tranche/episode"
+	"tranche/internal/ends"
 	"tranche/internal/offspring"
 	"tranche/reward"
 )
@@ -298,7 +299,7 @@ type child struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
-	said    *tail // on its error output
+	said    *ends.Writer // on its error output
 	kill    context.CancelFunc
 	release func()
 	broken  bool
@@ -318,7 +319,7 @@ func (x *External) open(ctx context.Context) (*child, error) {
 	life, kill := context.WithCancel(x.ctx)
 	cmd := exec.CommandContext(life, x.opt.Python, "-u", "-c", script, strconv.Itoa(x.opt.Memory<<20))
 	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0")
-	c := &child{cmd: cmd, said: &tail{}, kill: kill}
+	c := &child{cmd: cmd, said: ends.KeepTail(2000), kill: kill}
 	cmd.Stderr = c.said
 	offspring.Bind(cmd)
 	in, err1 := cmd.StdinPipe()
@@ -370,7 +371,7 @@ func (c *child) exchange(ctx context.Context, line []byte) (r reply, err error) 
 }
 
 func (c *child) lastWords(err error) string {
-	lines := strings.Split(strings.TrimSpace(c.said.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(string(c.said.Bytes())), "\n")
 	return fmt.Sprintf("%v: %s", err, lines[len(lines)-1])
 }
 
@@ -384,26 +385,4 @@ func (c *child) end() {
 	_ = c.cmd.Wait() // it was killed
 	offspring.End(c.cmd)
 	c.release()
-}
-
-// tail keeps the end of what is written to it. The command writes from a goroutine of its own.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte // guarded by mu
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if n := len(t.buf); n > 2000 {
-		t.buf = t.buf[n-2000:]
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
 }

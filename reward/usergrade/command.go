@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tranche/internal/ends"
 	"tranche/internal/offspring"
 	"tranche/reward"
 )
@@ -120,7 +121,7 @@ func (c *command) said(raw []byte) (reward.Finding, error) {
 
 // run starts the program and waits for its end, or ends it with ctx.
 func (c *command) run(ctx context.Context, stdin []byte) (out []byte, cpu time.Duration, err error) {
-	stdout, stderr := &kept{limit: maxAnswer + 1}, &kept{limit: 4 << 10, tail: true}
+	stdout, stderr := ends.KeepHead(maxAnswer+1), ends.KeepTail(4<<10)
 	cmd := exec.CommandContext(ctx, c.opt.Run[0], c.opt.Run[1:]...)
 	cmd.Dir, cmd.Env = c.opt.Dir, c.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
@@ -145,13 +146,13 @@ func (c *command) run(ctx context.Context, stdin []byte) (out []byte, cpu time.D
 	case state.ExitCode() != 0:
 		return nil, cpu, errors.New(c.told(err, stderr))
 	}
-	return stdout.bytes(), cpu, nil
+	return stdout.Bytes(), cpu, nil
 }
 
 // told is a failure with the end of what the program wrote to standard error.
-func (c *command) told(err error, stderr *kept) string {
+func (c *command) told(err error, stderr *ends.Writer) string {
 	text := fmt.Sprintf("%s: %v", c.opt.Run[0], err)
-	if end := strings.TrimSpace(strings.ToValidUTF8(string(stderr.bytes()), "")); end != "" {
+	if end := strings.TrimSpace(strings.ToValidUTF8(string(stderr.Bytes()), "")); end != "" {
 		text += ": " + end
 	}
 	return c.hide(text)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tranche/internal/ends"
 	"tranche/internal/offspring"
 	"tranche/reward"
 )
@@ -31,7 +32,7 @@ type worker struct {
 	in     *os.File // its standard input
 	out    *os.File // its standard output
 	lines  *bufio.Reader
-	stderr *kept
+	stderr *ends.Writer
 	ended  chan struct{} // closed when the process has ended
 	err    error         // how; set before ended is closed
 }
@@ -46,7 +47,7 @@ func (c *command) startWorker() (*worker, error) {
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), in.Close())
 	}
-	w := &worker{in: in, out: out, lines: bufio.NewReaderSize(out, maxAnswer+1), stderr: &kept{limit: 4 << 10, tail: true}, ended: make(chan struct{})}
+	w := &worker{in: in, out: out, lines: bufio.NewReaderSize(out, maxAnswer+1), stderr: ends.KeepTail(4 << 10), ended: make(chan struct{})}
 	w.cmd = exec.Command(c.opt.Run[0], c.opt.Run[1:]...)
 	w.cmd.Dir, w.cmd.Env = c.opt.Dir, c.env
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = stdin, stdout, w.stderr
