@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"tranche/action/sandbox"
 	"tranche/reward"
@@ -14,17 +13,28 @@ import (
 // graderBoxes is the back end of graders that run code: made at the first need, apart from that of the tools, so that what graders do never
 // waits for an episode's sandbox.
 type graderBoxes struct {
-	mu   sync.Mutex
-	made sandbox.Executor // guarded by mu
+	turn chan struct{}    // holds one token, that of who may look at made: a mutex that can be given up on
+	made sandbox.Executor // nil = not yet
 }
 
-func (b *graderBoxes) open(make func() (sandbox.Executor, error)) (sandbox.Executor, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func newGraderBoxes() *graderBoxes {
+	b := &graderBoxes{turn: make(chan struct{}, 1)}
+	b.turn <- struct{}{}
+	return b
+}
+
+// open makes the back end, or waits for another who does, until ctx is done.
+func (b *graderBoxes) open(ctx context.Context, make func(context.Context) (sandbox.Executor, error)) (sandbox.Executor, error) {
+	select {
+	case <-b.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { b.turn <- struct{}{} }()
 	if b.made != nil {
 		return b.made, nil
 	}
-	x, err := make()
+	x, err := make(ctx)
 	if err == nil {
 		b.made = x
 	}
@@ -33,8 +43,8 @@ func (b *graderBoxes) open(make func() (sandbox.Executor, error)) (sandbox.Execu
 
 // close ends every sandbox that a grader has. Nothing is graded any more.
 func (b *graderBoxes) close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	<-b.turn // whoever has it gives it back soon: what it was asked for is over
+	defer func() { b.turn <- struct{}{} }()
 	if b.made == nil {
 		return nil
 	}
@@ -42,9 +52,9 @@ func (b *graderBoxes) close() error {
 }
 
 // openBoxes makes the run's back end. What it cannot hold is said once, whoever asks first.
-func (s *session) openBoxes() (sandbox.Executor, error) {
+func (s *session) openBoxes(ctx context.Context) (sandbox.Executor, error) {
 	spec := s.set.Sandbox
-	ctx, cancel := context.WithTimeout(context.Background(), checkPatience) // a far side that never answers must not hold the start, or the end
+	ctx, cancel := context.WithTimeout(ctx, checkPatience) // a far side that never answers must not hold the start, or the end
 	defer cancel()
 	x, err := openExecutor(ctx, spec.backend(), spec.Options)
 	if err != nil {
@@ -67,7 +77,9 @@ func (s *session) gradingSpec() sandbox.Spec {
 	return spec
 }
 
-func (s *session) openGradingBoxes() (sandbox.Executor, error) { return s.kit.boxes.open(s.openBoxes) }
+func (s *session) openGradingBoxes(ctx context.Context) (sandbox.Executor, error) {
+	return s.kit.boxes.open(ctx, s.openBoxes)
+}
 
 // codeKind is the grader of programs.
 func (s *session) codeKind() reward.Kind { return codegrade.Kind(s.openGradingBoxes, s.gradingSpec()) }

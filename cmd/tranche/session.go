@@ -63,7 +63,7 @@ type session struct {
 
 func newSession(a *app, set Settings) *session {
 	a.quiet = set.Quiet
-	return &session{a: a, set: set, stopped: stopState{stop: make(chan struct{})}, back: make(chan string, 16)}
+	return &session{a: a, set: set, kit: toolkit{boxes: newGraderBoxes()}, stopped: stopState{stop: make(chan struct{})}, back: make(chan string, 16)}
 }
 
 // stopState is what a signal does to a run.

@@ -23,10 +23,10 @@ type toolkit struct {
 	desk    *codetools.Desk // of the tools that run code
 	coding  []string        // their names, but for those that the user gave to tools of their own
 	servers []*mcptools.Server
-	rootfs  rootfs.Tree // of the sandboxes, where one was declared
-	boxes   graderBoxes // of graders that run code
-	told    sync.Once   // what the back end cannot hold was said
-	offered []string    // the run's tools, with those of a server in the place of its name
+	rootfs  rootfs.Tree  // of the sandboxes, where one was declared
+	boxes   *graderBoxes // of graders that run code
+	told    sync.Once    // what the back end cannot hold was said
+	offered []string     // the run's tools, with those of a server in the place of its name
 }
 
 // openTools makes the tools of the settings and starts or reaches the MCP servers. Close them with closeTools, also after an error.
@@ -58,7 +58,7 @@ func (s *session) openTools(ctx context.Context) error {
 func (s *session) addCodeTools() (err error) {
 	cfg := s.set.Sandbox.config(&s.set)
 	cfg.Spec.Rootfs, cfg.Spec.RootfsDigest = s.kit.rootfs.Dir, s.set.Sandbox.RootfsDigest
-	s.kit.desk, err = codetools.New(s.openBoxes, cfg)
+	s.kit.desk, err = codetools.New(func() (sandbox.Executor, error) { return s.openBoxes(context.Background()) }, cfg) // once, whoever needs it first
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (s *session) checkPythonGraders(ctx context.Context) error {
 		}
 		spec := s.gradingSpec()
 		spec.Trusted = spec.Trusted || string(r.With["trusted"]) == "true"
-		x, err := s.openGradingBoxes()
+		x, err := s.openGradingBoxes(ctx)
 		if err == nil {
 			box, oerr := x.Open(ctx, spec)
 			if err = oerr; err == nil {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // backEnd opens one back end for a test; a machine that cannot have one skips it.
-func backEnd(t testing.TB) func() (sandbox.Executor, error) {
+func backEnd(t testing.TB) func(context.Context) (sandbox.Executor, error) {
 	t.Helper()
 	x, err := ns.New(ns.Config{})
 	if err != nil {
@@ -36,7 +36,7 @@ func backEnd(t testing.TB) func() (sandbox.Executor, error) {
 			t.Error(err)
 		}
 	})
-	return func() (sandbox.Executor, error) { return x, nil }
+	return func(context.Context) (sandbox.Executor, error) { return x, nil }
 }
 
 // small is a sandbox of modest size.

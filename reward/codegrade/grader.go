@@ -19,8 +19,9 @@ import (
 // KindName is what a settings file calls this grader.
 const KindName = "code"
 
-// Kind is the grader of programs. open returns the back end, made at the first need and closed by its owner; spec is every sandbox.
-func Kind(open func() (sandbox.Executor, error), spec sandbox.Spec) reward.Kind {
+// Kind is the grader of programs. open returns the back end, made at the first need and closed by its owner, and gives up when its context is
+// done; spec is every sandbox.
+func Kind(open func(context.Context) (sandbox.Executor, error), spec sandbox.Spec) reward.Kind {
 	return reward.Kind{Name: KindName, Make: func(s reward.Spec) (reward.Grader, error) {
 		var o Options
 		if err := reward.ReadOptions(s, &o); err != nil {
@@ -33,7 +34,7 @@ func Kind(open func() (sandbox.Executor, error), spec sandbox.Spec) reward.Kind 
 // Grader judges programs. Make one with New; Grade may be called at once.
 type Grader struct {
 	opt  Options
-	open func() (sandbox.Executor, error)
+	open func(context.Context) (sandbox.Executor, error)
 	spec sandbox.Spec
 	kept *shelf
 }
@@ -41,7 +42,7 @@ type Grader struct {
 var _ reward.Grader = (*Grader)(nil)
 
 // New makes a grader.
-func New(open func() (sandbox.Executor, error), spec sandbox.Spec, o Options) (*Grader, error) {
+func New(open func(context.Context) (sandbox.Executor, error), spec sandbox.Spec, o Options) (*Grader, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -156,8 +157,11 @@ func (g *Grader) suite(ctx context.Context, in reward.Input) (*suite, error) {
 
 // inBox does something in a sandbox of its own.
 func (g *Grader) inBox(ctx context.Context, do func(sandbox.Sandbox) error) error {
-	x, err := g.open()
+	x, err := g.open(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return died("the back end", err)
 	}
 	box, err := x.Open(ctx, g.spec)

@@ -255,13 +255,13 @@ func (p failingProcess) Wait(ctx context.Context) (sandbox.Result, error) {
 // Whatever of ours fails, there is no verdict, and asking again is said to help: never a 0.
 func TestFailureOfASandboxIsNoVerdict(t *testing.T) {
 	open := backEnd(t)
-	x, err := open()
+	x, err := open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	tasks := adding()
 	for _, at := range []string{"open", "start", "find python", "come up", "wait", "put", "close"} {
-		g, err := New(func() (sandbox.Executor, error) { return failing{x, at}, nil }, small(), Options{Extract: "all"})
+		g, err := New(func(context.Context) (sandbox.Executor, error) { return failing{x, at}, nil }, small(), Options{Extract: "all"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func TestFailureOfASandboxIsNoVerdict(t *testing.T) {
 			}
 		}
 	}
-	g, err := New(func() (sandbox.Executor, error) { return nil, errDead }, small(), Options{})
+	g, err := New(func(context.Context) (sandbox.Executor, error) { return nil, errDead }, small(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func TestHowLongAVerdictMayTake(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 27*time.Second) // just enough, less what goes by on the way
 	defer cancel()
-	g, err := New(func() (sandbox.Executor, error) { return nil, errDead }, small(), Options{})
+	g, err := New(func(context.Context) (sandbox.Executor, error) { return nil, errDead }, small(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +407,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	if err := (Options{Tiers: map[string]float64{"all": 0}}).Validate(); err == nil {
 		t.Error("weights that are all 0 were accepted")
 	}
-	kind := Kind(func() (sandbox.Executor, error) { return nil, os.ErrInvalid }, small())
+	kind := Kind(func(context.Context) (sandbox.Executor, error) { return nil, os.ErrInvalid }, small())
 	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
 		_, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(with)})
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -1,6 +1,7 @@
 package usergrade
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -18,8 +19,8 @@ type Host struct {
 	Headers func(given map[string]string) (put func(*http.Request), hide func(string) string, err error)
 	// Follow is the http.Client's CheckRedirect.
 	Follow func(next *http.Request, before []*http.Request) error
-	// Boxes gives the back end of sandboxes, and Spec says what they are.
-	Boxes func() (sandbox.Executor, error)
+	// Boxes gives the back end of sandboxes, or gives up when ctx is done; and Spec says what they are.
+	Boxes func(ctx context.Context) (sandbox.Executor, error)
 	Spec  sandbox.Spec
 }
 

@@ -38,6 +38,8 @@ type python struct {
 	name   string
 	source []byte
 	host   Host
+	life   context.Context // ends at Close, and every grading with it
+	end    context.CancelFunc
 
 	mu     sync.Mutex
 	idle   []*room // guarded by mu
@@ -66,6 +68,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func newPython(s reward.Spec, h Host) (*python, error) {
 	p := &python{name: s.Name, host: h, opt: pythonOptions{Function: "grade"}}
+	p.life, p.end = context.WithCancel(context.Background())
 	if err := reward.ReadOptions(s, &p.opt); err != nil {
 		return nil, err
 	}
@@ -107,6 +110,9 @@ func (p *python) Grade(ctx context.Context, in reward.Input) (reward.Finding, er
 	if err != nil {
 		return reward.Finding{}, err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(p.life, stop)()
 	r, err := p.take(ctx)
 	if err != nil {
 		return reward.Finding{}, told(ctx, err)
@@ -165,7 +171,7 @@ func (p *python) give(r *room, fit bool) error {
 
 // open makes a sandbox and has a session read the file.
 func (p *python) open(ctx context.Context) (*room, error) {
-	x, err := p.host.Boxes()
+	x, err := p.host.Boxes(ctx)
 	if err != nil {
 		return nil, broken("the sandbox", err)
 	}
@@ -251,8 +257,9 @@ func (r *room) close() error {
 	return errors.Join(err, r.box.Close())
 }
 
-// Close closes all sandboxes, those of gradings that go on when they end: they have been told to.
+// Close closes all sandboxes. It ends the gradings that go on, whoever began them, and waits for them.
 func (p *python) Close() error {
+	p.end()
 	p.mu.Lock()
 	p.closed = true
 	idle := p.idle

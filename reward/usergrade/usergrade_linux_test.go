@@ -1,6 +1,7 @@
 package usergrade
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func host(t *testing.T) Host {
 		Headers: func(map[string]string) (func(*http.Request), func(string) string, error) {
 			return func(r *http.Request) { r.Header.Set("Authorization", "Bearer hunter2") }, same, nil
 		},
-		Boxes: func() (_ sandbox.Executor, err error) {
+		Boxes: func(context.Context) (_ sandbox.Executor, err error) {
 			once.Lock()
 			defer once.Unlock()
 			if x == nil {
@@ -377,6 +378,35 @@ func TestPythonThatHangsOrIsNotTrusted(t *testing.T) {
 }
 
 // The same episodes give the same verdicts, byte for byte but for the times, whatever the number of workers.
+// Closing ends a grading that waits for its sandbox, whoever began it, and waits for it: a back end that never comes holds nobody.
+func TestCloseEndsGradingsThatWaitForASandbox(t *testing.T) {
+	asked := make(chan struct{})
+	raw, err := json.Marshal(settings{"file": write(t, "g.py", "def grade(case):\n    return 1\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newPython(reward.Spec{Name: "own", Kind: KindPython, With: raw}, Host{Boxes: func(ctx context.Context) (sandbox.Executor, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	graded := make(chan error, 1)
+	go func() {
+		_, err := p.Grade(context.Background(), reward.Input{Task: &episode.Task{ID: "t"}, Text: "7", Said: true})
+		graded <- err
+	}()
+	<-asked
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-graded; !errors.Is(err, context.Canceled) {
+		t.Errorf("the grading ended with %v", err)
+	}
+}
+
 func TestVerdictsAreReproducible(t *testing.T) {
 	t.Parallel()
 	python3(t)
