@@ -27,6 +27,7 @@ type auditTasksCmd struct {
 	Repeat  int      `default:"1" placeholder:"K" help:"Judge every answer so often: what is judged in two ways is flaky, and the agreement is told. Default: ${default}."`
 	Gold    string   `placeholder:"COLUMN" help:"Column with a right answer. Default: the ground truth; for programs the first of gold, canonical_solution, solution, code, reference_solution, patch."`
 	Above   float64  `default:"0" placeholder:"SCORE" help:"A task is weak where a wrong answer scores more than this. Default: ${default}."`
+	Tricks  int      `name:"exploits" default:"8" placeholder:"N" help:"Programs that cheat to try on each task of a grader of programs, of a list that the tasks take turns through: from 35 on, also those that only end when their time is up. Default: ${default}."`
 	Allow   []string `placeholder:"CLASS" help:"weak, impossible or flaky tasks that are no reason for exit code 10; comma separated."`
 	History []string `sep:"none" placeholder:"DIR" help:"Run directory whose rewards tell how hard each task was; may be repeated."`
 	Quiet   bool     `short:"q" help:"No notices and no progress line."`
@@ -83,6 +84,9 @@ func (c *auditTasksCmd) check() error {
 	if c.Repeat < 1 {
 		f.add("--repeat: expected 1 or more, found %d", c.Repeat)
 	}
+	if c.Tricks < 0 {
+		f.add("--exploits: expected 0 or more, found %d", c.Tricks)
+	}
 	if !(c.Above >= 0 && c.Above < 1) {
 		f.add("--above: expected 0 to 1, found %v", c.Above)
 	}
@@ -106,7 +110,7 @@ func (c *auditTasksCmd) audit(ctx context.Context, s *session) (*taskAudit, erro
 		return nil, err
 	}
 	report := &taskAudit{OfTasks: s.tasks.Tasks, Repeat: c.Repeat, Classes: map[string]int64{}, grades: map[string]*graderAudit{}}
-	trials, err := c.trials(s, report)
+	trials, err := c.trials(ctx, s, report)
 	defer func() {
 		for _, t := range trials {
 			_ = t.Scorer.(*reward.Scorer).Close() // what was abandoned is no fault of the tasks
@@ -130,8 +134,9 @@ func (c *auditTasksCmd) audit(ctx context.Context, s *session) (*taskAudit, erro
 }
 
 // trials makes a scorer for each grader that is to be tried, alone and with a weight.
-func (c *auditTasksCmd) trials(s *session, report *taskAudit) (list []audit.Trial, err error) {
+func (c *auditTasksCmd) trials(ctx context.Context, s *session, report *taskAudit) (list []audit.Trial, err error) {
 	cfg := s.rewardConfig()
+	tricks := audit.Tricks{Each: c.Tricks, Held: s.holdsExploits(ctx)}
 	for _, spec := range cfg.Graders {
 		kind := cmp.Or(spec.Kind, reward.KindAuto)
 		name := cmp.Or(spec.Name, kind)
@@ -154,7 +159,7 @@ func (c *auditTasksCmd) trials(s *session, report *taskAudit) (list []audit.Tria
 		if err != nil {
 			return list, withCode(codeUsage, fmt.Errorf("reward: %w", err))
 		}
-		list = append(list, audit.Trial{Name: name, Kind: kind, Scorer: scorer, Gold: c.Gold, Above: c.Above, Repeat: c.Repeat})
+		list = append(list, audit.Trial{Name: name, Kind: kind, Scorer: scorer, Gold: c.Gold, Above: c.Above, Repeat: c.Repeat, Tricks: tricks})
 		report.grades[name] = &graderAudit{Name: name, Kind: kind, answers: map[string]*answerSum{}}
 		report.Graders = append(report.Graders, report.grades[name])
 	}

@@ -81,6 +81,24 @@ func (s *session) openGradingBoxes(ctx context.Context) (sandbox.Executor, error
 	return s.kit.boxes.open(ctx, s.openBoxes)
 }
 
+// holdsExploits tells whether programs that kill, fill and hoard may be played here: only where each stays among its own. Without a grader of
+// programs nothing is opened.
+func (s *session) holdsExploits(ctx context.Context) bool {
+	if len(s.codeGraders()) == 0 {
+		return false
+	}
+	x, err := s.openGradingBoxes(ctx)
+	if err != nil {
+		return false // what is wrong with it is said by the first grading
+	}
+	caps := x.Capabilities()
+	if caps.Promises[sandbox.PromiseKill] == sandbox.Enforced && caps.Promises[sandbox.PromiseMemory] != sandbox.Absent {
+		return true
+	}
+	s.a.notice("programs are held by %s, which does not keep them from killing and filling: of the exploits only the gentle ones are tried", caps.HeldBy())
+	return false
+}
+
 // codeKind is the grader of programs.
 func (s *session) codeKind() reward.Kind { return codegrade.Kind(s.openGradingBoxes, s.gradingSpec()) }
 

@@ -181,7 +181,7 @@ func plainValue(raw json.RawMessage) json.RawMessage {
 }
 
 // wrong lists answers that should score nothing. One that happens to be right is left out.
-func wrong(kind string, t *episode.Task, right []Probe) (list []Probe) {
+func wrong(kind string, t *episode.Task, right []Probe, tricks Tricks) (list []Probe) {
 	known := stated(t, right)
 	add := func(name, s string) {
 		if !says(known, s) {
@@ -207,7 +207,7 @@ func wrong(kind string, t *episode.Task, right []Probe) (list []Probe) {
 	}
 	switch way {
 	case code:
-		list = append(list, programs(entry(t))...)
+		list = append(append(list, programs(entry(t))...), tricks.of(t.Index, entry(t))...)
 	case text, truths:
 		add("all numbers", numbers("%d", " ", 1000))
 		add("many boxes", numbers(`\boxed{%d}`, " ", 100))

@@ -50,15 +50,13 @@ func called(line string) string {
 	}
 }
 
-// programs are wrong ones: stubs that say one thing, and what is known to fool graders that run tests beside the program. The grader of
-// programs has many more in its own tests; these need only the name of the function.
+// programs are wrong ones that say one thing. They need only the name of the function.
 func programs(name string) (list []Probe) {
 	add := func(what, body string) {
 		list = append(list, Probe{Name: what, Text: "```python\n" + strings.ReplaceAll(body, "NAME", name) + "\n```"})
 	}
 	if name == "" {
 		add("program: nothing", "pass")
-		add("program: exit", "import os\nos._exit(0)")
 		add("program: repeats its input", "import sys\nsys.stdout.write(sys.stdin.read())")
 		return list
 	}
@@ -66,28 +64,5 @@ func programs(name string) (list []Probe) {
 		add("stub: "+value, "def NAME(*args, **named):\n    return "+value)
 	}
 	add("stub: its argument", "def NAME(*args, **named):\n    return args[0] if args else None")
-	add("exploit: always equal", `class Same(int):
-    def __eq__(self, other):
-        return True
-    def __ne__(self, other):
-        return False
-    def __hash__(self):
-        return 0
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__
-
-def NAME(*args, **named):
-    return Same(1)`)
-	add("exploit: exit", "import os\ndef NAME(*args, **named):\n    os._exit(0)")
-	add("exploit: walks the stack", `import sys
-
-def NAME(*args, **named):
-    frame = sys._getframe()
-    while frame:
-        for space in (frame.f_locals, frame.f_globals):
-            for key, value in list(space.items()):
-                if any(w in key.lower() for w in ("expect", "output", "want", "target", "answer", "right")) and value:
-                    return value
-        frame = frame.f_back
-    return None`)
 	return list
 }

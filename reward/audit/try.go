@@ -26,6 +26,7 @@ type Trial struct {
 	Scorer episode.Scorer // with this grader alone
 	Gold   string         // column with a right answer; "" = the ground truth, or the usual columns
 	Above  float64        // a wrong answer scores where it has more
+	Tricks Tricks         // of programs
 	Repeat int            // how often each answer is judged; below 1 = once
 }
 
@@ -99,7 +100,7 @@ func (t Trial) Task(ctx context.Context, task *episode.Task) (Finding, error) {
 		f.Classes = append(f.Classes, Ungradable)
 		return f.settled(), nil
 	}
-	for _, p := range wrong(t.Kind, task, right) {
+	for _, p := range wrong(t.Kind, task, right, t.Tricks) {
 		o, verdicts, err := t.ask(ctx, task, p)
 		if err != nil {
 			return f, err
