@@ -39,16 +39,18 @@ func (auditTasksCmd) Help() string {
 	return "Gives every task's grader answers whose worth is known, before anything is played: its own right answer, which must score 1; and nothing at all, constants, the prompt said again, half of the right answer, lists of every number or option, programs that cheat, which must score nothing. weak: a wrong answer scores. impossible: the right one does not score 1. flaky: the same answer is judged in two ways (--repeat). ungradable: there is no verdict. Graders that are only recorded, that judge groups, or that judge how an answer looks are left out. Ends with 10 where a task is weak, impossible or flaky and --allow does not name that. ctrl-c tells what was found so far."
 }
 
-func (c *auditTasksCmd) do(ctx context.Context, a *app) error {
+func (c *auditTasksCmd) do(ctx context.Context, a *app) (told error) {
 	if err := c.check(); err != nil {
 		return withCode(codeUsage, err)
 	}
 	set := defaults()
 	given := map[string]bool{"tasks": len(c.Tasks) > 0}
 	if c.Config != "" {
-		if err := readSettings(c.Config, &set, given); err != nil {
+		at, err := readSettings(c.Config, &set, given)
+		if err != nil {
 			return withCode(codeUsage, err)
 		}
+		defer func() { told = at.locate(told) }()
 	}
 	if len(c.Tasks) > 0 {
 		set.Tasks = c.Tasks
@@ -508,9 +510,9 @@ func (r *taskAudit) text(colour bool) string {
 func (g *graderAudit) text(p *printer) {
 	p.line("")
 	p.line("  %s: what each answer got", p.paint(bold, fmt.Sprintf("%s (%s)", g.Name, g.Kind)))
-	p.line("    %-28s %7s %7s %7s %10s", "answer", "tasks", "1", "over 0", "no verdict")
+	p.line("    %-34s %7s %7s %7s %10s", "answer", "tasks", "1", "over 0", "no verdict")
 	for _, s := range g.Answers {
-		p.line("    %-28s %7d %7d %7d %10d", s.Answer, s.Tasks, s.Full, s.Scores, s.None)
+		p.line("    %-34s %7d %7d %7d %10d", s.Answer, s.Tasks, s.Full, s.Scores, s.None)
 	}
 	if g.Agreement != nil {
 		kappa := "not defined: every verdict is the same"

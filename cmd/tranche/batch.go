@@ -76,8 +76,10 @@ func (c *batchCmd) do(ctx context.Context, a *app, given map[string]bool) error 
 // batch merges defaults, file and flags, and checks the result.
 func (c *batchCmd) batch(a *app, given map[string]bool) (*batch, error) {
 	set := c.Settings
+	var at places
 	if c.Config != "" {
-		if err := readSettings(c.Config, &set, given); err != nil {
+		var err error
+		if at, err = readSettings(c.Config, &set, given); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +107,7 @@ func (c *batchCmd) batch(a *app, given map[string]bool) (*batch, error) {
 	if in != "" && set.Out != "" {
 		f.list = append(f.list, b.files.check(in))
 	}
-	return b, f.err()
+	return b, at.locate(f.err())
 }
 
 // checkBatchSettings refuses by name what has no meaning in a batch.

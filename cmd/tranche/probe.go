@@ -61,8 +61,10 @@ func (c *probeCmd) do(ctx context.Context, a *app, given map[string]bool) error 
 // settings are a run's, with the endpoints to probe.
 func (c *probeCmd) settings(given map[string]bool) (Settings, error) {
 	set := defaults()
+	var at places
 	if c.Config != "" {
-		if err := readSettings(c.Config, &set, nil); err != nil {
+		var err error
+		if at, err = readSettings(c.Config, &set, nil); err != nil {
 			return set, err
 		}
 	}
@@ -91,7 +93,7 @@ func (c *probeCmd) settings(given map[string]bool) (Settings, error) {
 		f.add("probe: --call-timeout and --timeout must be times over 0, found %v and %v", c.CallTimeout, c.Timeout)
 	}
 	set.validateServers(f)
-	return set, f.err()
+	return set, at.without(given).locate(f.err())
 }
 
 func (c *probeCmd) probe(ctx context.Context, e Endpoint, set *Settings) probed {

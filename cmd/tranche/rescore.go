@@ -125,7 +125,8 @@ func (c *rescoreCmd) settings(a *app, file *runFile) (Settings, error) {
 	if c.Config == "" {
 		return set, set.check()
 	}
-	if err := readSettings(c.Config, &set, nil); err != nil {
+	at, err := readSettings(c.Config, &set, nil)
+	if err != nil {
 		return set, err
 	}
 	if set.Answer != file.Settings.Answer {
@@ -141,7 +142,7 @@ func (c *rescoreCmd) settings(a *app, file *runFile) (Settings, error) {
 	if len(idle) > 0 {
 		a.notice("of no effect on episodes that were played: %s", joined(idle))
 	}
-	return set, set.check()
+	return set, at.locate(set.check())
 }
 
 // openGraders makes what judges, and tries what it needs.

@@ -61,7 +61,7 @@ func TestRewardOptionsOfAKind(t *testing.T) {
 	}
 	s.do(codeOK, "resume", dir, "-q")
 	var set Settings
-	if err := readSettings(filepath.Join(dir, runFileName), &set, nil); err != nil {
+	if _, err := readSettings(filepath.Join(dir, runFileName), &set, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(encode(set.Reward)); got != `[{"name":"tests","kind":"quick","weight":2,"cpu":"10s","tests":"all","tiers":{"all":0.75}},{"kind":"auto"}]` {

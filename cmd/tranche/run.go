@@ -26,30 +26,30 @@ func (runCmd) Help() string {
 }
 
 func (c *runCmd) do(ctx context.Context, a *app, given map[string]bool) error {
-	set, err := c.settings(given)
+	set, at, err := c.settings(given)
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
 	if err := notAFile(set.Out, "-o: expected a directory, a new one or that of the run to go on with"); err != nil {
 		return withCode(codeUsage, err)
 	}
-	return newSession(a, set).start(ctx)
+	return at.locate(newSession(a, set).start(ctx))
 }
 
-// settings merges defaults, file and flags, and checks the result.
-func (c *runCmd) settings(given map[string]bool) (Settings, error) {
-	set := c.Settings
+// settings merges defaults, file and flags, and checks the result. It also says where in the file stands what that decides.
+func (c *runCmd) settings(given map[string]bool) (set Settings, at places, err error) {
+	set = c.Settings
 	set.Tasks = nil
 	given["tasks"] = len(c.Tasks) > 0
 	if c.Config != "" {
-		if err := readSettings(c.Config, &set, given); err != nil {
-			return set, err
+		if at, err = readSettings(c.Config, &set, given); err != nil {
+			return set, nil, err
 		}
 	}
 	if given["tasks"] {
 		set.Tasks = c.Tasks
 	}
-	return set, set.check()
+	return set, at, at.locate(set.check())
 }
 
 // defaultOut names a run after its first task file and the time.

@@ -231,7 +231,7 @@ func (r *runFile) parse(path string, text []byte) error {
 	if r.Settings = defaults(); len(text) == 0 {
 		return fmt.Errorf("%s: is empty: the run was stopped before it began; remove the folder", path)
 	}
-	if err := readSettings(path, &r.Settings, nil); err != nil {
+	if _, err := readSettings(path, &r.Settings, nil); err != nil {
 		return err
 	}
 	head := map[string]any{

@@ -23,7 +23,8 @@ func settingsOf(t *testing.T, args ...string) (Settings, error) {
 	if done {
 		t.Fatal("the command line asked for help")
 	}
-	return inv.cli.Run.settings(inv.given)
+	set, _, err := inv.cli.Run.settings(inv.given)
+	return set, err
 }
 
 func write(t *testing.T, name, text string) string {
@@ -402,7 +403,7 @@ func FuzzSettingsFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		s := base
-		if err := readSettings(path, &s, nil); err != nil && !strings.HasPrefix(err.Error(), path) {
+		if _, err := readSettings(path, &s, nil); err != nil && !strings.HasPrefix(err.Error(), path) {
 			t.Errorf("a fault without its file: %v", err)
 		}
 	})

@@ -106,8 +106,8 @@ func (f *faults) at(key string, err error) {
 	if err == nil {
 		return
 	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() { // a list, not a chain
-		for _, e := range many.Unwrap() {
+	if list := listed(err); list != nil {
+		for _, e := range list {
 			f.at(key, e)
 		}
 		return

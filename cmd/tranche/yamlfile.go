@@ -27,6 +27,7 @@ type yamlFile struct {
 	anchors map[string]ast.Node
 	faults  faults
 	set     map[string]bool // keys the file gave a value
+	places  places          // where they stand
 	visits  int             // nodes looked at
 }
 
@@ -37,20 +38,21 @@ const maxVisits = 20_000
 type endless struct{}
 
 // readSettings overlays the file's keys on s, but for those in keep (given as flags). Paths in the file are taken as
-// relative to the file. A run.yaml of an earlier run is read too: its settings are under the key settings.
-func readSettings(path string, s *Settings, keep map[string]bool) error {
+// relative to the file. A run.yaml of an earlier run is read too: its settings are under the key settings. The places are those of the keys
+// that the file decides, for what is found wrong with them later.
+func readSettings(path string, s *Settings, keep map[string]bool) (places, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read the settings: %w", err)
+		return nil, fmt.Errorf("read the settings: %w", err)
 	}
-	y := &yamlFile{name: path, anchors: map[string]ast.Node{}, set: map[string]bool{}}
+	y := &yamlFile{name: path, anchors: map[string]ast.Node{}, set: map[string]bool{}, places: places{}}
 	root, err := y.parse(text)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fresh := *s
 	if err := y.walk(root, &fresh); err != nil {
-		return err
+		return nil, err
 	}
 	relativeTo(filepath.Dir(path), &fresh, y.set)
 	for _, k := range keys() {
@@ -58,7 +60,7 @@ func readSettings(path string, s *Settings, keep map[string]bool) error {
 			s.field(k).Set(fresh.field(k))
 		}
 	}
-	return nil
+	return y.places.without(keep), nil
 }
 
 // walk reads the tree into s and returns all faults.
@@ -174,6 +176,7 @@ func (y *yamlFile) settings(root ast.Node, s *Settings) {
 		default:
 			y.set[name] = true
 			y.value(name, p.Value, s.field(k))
+			y.note(name, p.Key, p.Value, 0)
 		}
 	}
 }
