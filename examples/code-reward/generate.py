@@ -30,6 +30,10 @@ tasks = [
     ("total", "Write a Python program that reads numbers from its input, one a line, and prints their sum.",
      "import sys\nprint(sum(int(line) for line in sys.stdin if line.strip()))",
      {"inputs": ["1\n2\n3\n", "", "-4\n4\n"], "outputs": ["6\n", "0\n", "0\n"]}),
+    ("two-parts", "Write a Python program that reads a number n of 2 or more and prints two positive whole numbers on one line that add up to n. Any such two will do.",
+     "n = int(input())\nprint(n - 1, 1)",
+     {"inputs": ["2\n", "7\n", "100\n"], "outputs": ["1 1\n", "3 4\n", "50 50\n"],
+      "checker": "def check(input, expected, output):\n    a, b = map(int, output.split())\n    return a > 0 and b > 0 and a + b == int(input)\n"}),
 ]
 
 for name, prompt, code, tests in tasks:

@@ -138,7 +138,7 @@ func (g *Grader) suite(ctx context.Context, in reward.Input) (*suite, error) {
 		return nil, err
 	}
 	if src.tests == "" {
-		return &suite{form: src.form, entry: src.entry, checks: src.checks, prompt: src.prelude, setup: src.setup}, nil
+		return &suite{form: src.form, entry: src.entry, checks: src.checks, prompt: src.prelude, setup: src.setup, checker: src.checker}, nil
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", src.tests, src.setup, src.prelude, src.entry))
 	if s := g.kept.take(key); s != nil {
@@ -363,15 +363,17 @@ func (g *Grader) runStdin(ctx context.Context, p *player, s *suite, chosen []int
 		m.why = "it does not compile"
 		return err
 	}
-	for i, at := range chosen {
-		why, err := p.runMain(ctx, s.checks[at])
-		if err != nil {
-			return err
+	return g.judged(ctx, p, s, func() error {
+		for i, at := range chosen {
+			why, err := p.runMain(ctx, s.checks[at])
+			if err != nil {
+				return err
+			}
+			m.ran = m.ran || why == "" || why == otherOutput
+			m.mark(i, at, why)
 		}
-		m.ran = m.ran || why == "" || why == otherOutput
-		m.mark(i, at, why)
-	}
-	return nil
+		return nil
+	})
 }
 
 // finding makes a score of what an answer reached: the mean of the tiers by their weights.

@@ -27,6 +27,9 @@ type Options struct {
 	// the ground truth.
 	Inputs  string `json:"inputs"`
 	Outputs string `json:"outputs"`
+	// Checker is the column of form stdin with Python code that decides on outputs: check(input, expected, output), True or False. Default checker;
+	// a task without one has its outputs compared.
+	Checker string `json:"checker"`
 	// Syntax of Inputs and Outputs of form function: json, or python (texts of Python: "1, 'a'" and "[2]"). Default json.
 	Syntax string `json:"syntax"`
 	// Reference is the column with a solution that is known to be right. Where it is set, an answer that passes all tests is measured against

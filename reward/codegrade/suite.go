@@ -18,6 +18,7 @@ type suite struct {
 	prompt string // the code that an answer goes on from
 
 	setup   string            // code that runs behind the answer
+	checker string            // code that decides on outputs; "" = they are compared
 	modules []string          // of the standard library, that tests name without importing them
 	aliases map[string]string // names of functions in expressions
 	here    *trialJob         // what runs the checks that are run beside the tests' own code; nil = there are none
@@ -50,6 +51,7 @@ type source struct {
 	setup, prelude string
 	entry          string
 	checks         []check // of forms that need not be taken apart
+	checker        string  // of form stdin: code that decides on outputs
 }
 
 // row reads a task's columns.
@@ -134,6 +136,9 @@ func (o Options) sourceOf(t *episode.Task) (source, error) {
 		if lerr := o.lists(r, &src); lerr == nil || !errors.As(err, &broken) || broken.Reason != reward.BadTruth {
 			err = lerr
 		}
+	}
+	if src.form == FormStdin {
+		src.checker = r.text(or(o.Checker, "checker")...)
 	}
 	return src, err
 }
