@@ -67,6 +67,18 @@ func parseFrame(frame []byte) (kind byte, payload []byte, err error) {
 	return kind, payload, nil
 }
 
+// frameAt reads a frame of the file of that name back and checks it. buf is reused.
+func frameAt(r io.ReaderAt, name string, offset, bytes int64, buf []byte) ([]byte, error) {
+	frame := grow(buf, int(bytes))
+	if _, err := r.ReadAt(frame, offset); err != nil {
+		return frame, fmt.Errorf("read %s at byte %d: %w", name, offset, err)
+	}
+	if _, _, err := parseFrame(frame); err != nil {
+		return frame, fmt.Errorf("%w: %s at byte %d: %w", ErrDamaged, name, offset, err)
+	}
+	return frame, nil
+}
+
 // gap is a stretch of a segment that holds no valid frame.
 type gap struct {
 	offset, bytes int64

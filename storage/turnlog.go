@@ -392,14 +392,7 @@ func (l *turnLog) cut(m tenant) {
 
 // read reads a record's frame back and checks it.
 func (p recordAt) read(buf []byte) ([]byte, error) {
-	frame := grow(buf, int(p.bytes))
-	if _, err := p.file.file.ReadAt(frame, p.offset); err != nil {
-		return frame, fmt.Errorf("read %s at byte %d: %w", p.file.path, p.offset, err)
-	}
-	if _, _, err := parseFrame(frame); err != nil {
-		return frame, fmt.Errorf("%w: %s at byte %d: %w", ErrDamaged, p.file.path, p.offset, err)
-	}
-	return frame, nil
+	return frameAt(p.file.file, p.file.path, p.offset, p.bytes, buf)
 }
 
 // begun reads the chain of an episode, as far as it can be read.
