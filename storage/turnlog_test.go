@@ -472,7 +472,10 @@ func TestRetriedFailuresBeginAgain(t *testing.T) {
 	dir := fastDir(t)
 	w := mustOpen(t, testConfig(dir))
 	e := longEpisode(w, &actors{}, 0, 3)
-	frames := func() []byte { b, _ := os.ReadFile(filepath.Join(dir, journalDir, turnFileName(0))); return b }()
+	frames, err := os.ReadFile(filepath.Join(dir, journalDir, turnFileName(0)))
+	if err != nil || len(frames) <= len(segmentMagic) {
+		t.Fatalf("%d bytes of turns: %v", len(frames), err)
+	}
 	e.Fail(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassTimeout, Cause: errors.New("late")})
 	mustWrite(t, w, e)
 	mustClose(t, w)
