@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -86,8 +87,29 @@ type gap struct {
 }
 
 // scanFrames calls each for every valid frame of a segment of that size, in order, and returns the stretches between that are
-// not valid. frame is only valid during the call. A read error, or each's, ends the scan.
+// not valid. frame is only valid during the call. each's error ends the scan; a read error is one of the scan, wherever it was: bytes that
+// could not be read are neither torn nor damaged.
 func scanFrames(r io.ReaderAt, size int64, each func(offset int64, frame []byte) error) ([]gap, error) {
+	read := &failingAt{ReaderAt: r}
+	gaps, err := framesIn(read, size, each)
+	return gaps, cmp.Or(err, read.err)
+}
+
+// failingAt keeps the first read error but an end of file.
+type failingAt struct {
+	io.ReaderAt
+	err error
+}
+
+func (f *failingAt) ReadAt(p []byte, at int64) (int, error) {
+	n, err := f.ReaderAt.ReadAt(p, at)
+	if err != io.EOF {
+		f.err = cmp.Or(f.err, err)
+	}
+	return n, err
+}
+
+func framesIn(r io.ReaderAt, size int64, each func(offset int64, frame []byte) error) ([]gap, error) {
 	var gaps []gap
 	offset := int64(len(segmentMagic))
 	if !hasMagic(r, size) {
