@@ -14,6 +14,7 @@ import (
 //
 // A row is written again twice at most, on average over the rows of any file: a file knows how many bytes were written again to make it, and a merge that would bring
 // that above twice its size is left undone. With the first writing that is three times, whatever the run does.
+// A failure file that lets go of rows that were retried is written again for that too, which does not count: its rows keep the average they had.
 const (
 	maxRewrites = 2
 	mergeWidth  = 32 // files in one merge

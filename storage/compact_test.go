@@ -414,7 +414,10 @@ func TestRetryFindsFailuresThatWereMerged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	failures := w.Manifest().FailureRows
+	if n := len(w.Manifest().Failures); n != 1 {
+		t.Fatalf("%d failure files: they were not merged", n)
+	}
+	merged, failures := w.Manifest().Failures[0], w.Manifest().FailureRows
 	m.failing = nil
 	retried := 0
 	for i := range 12 * 3 * 4 {
@@ -423,6 +426,9 @@ func TestRetryFindsFailuresThatWereMerged(t *testing.T) {
 			if retried++; retried == 2 {
 				if err := w.Flush(); err != nil {
 					t.Fatal(err)
+				}
+				if left := w.Manifest().Failures; len(left) != 1 || left[0].level() != merged.level() {
+					t.Errorf("%+v is left of %+v: its rows were written again as often", left, merged)
 				}
 			}
 		}

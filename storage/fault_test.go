@@ -26,6 +26,7 @@ type faultyDisk struct {
 
 	mu      sync.Mutex
 	fails   func(op, path string) bool // besides failAt; nil = none
+	hidden  func(op, path string) bool // what cannot be opened or read; nil = nothing
 	log     []string                   // operations since fails was set
 	handles int                        // files that are open
 	ops     int
@@ -72,6 +73,22 @@ func (d *faultyDisk) failWhen(fails func(op, path string) bool) {
 	d.fails, d.log = fails, nil
 }
 
+// hide makes operations that change nothing fail from now on, "open" and "read".
+func (d *faultyDisk) hide(hidden func(op, path string) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hidden = hidden
+}
+
+func (d *faultyDisk) look(op, path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hidden != nil && d.hidden(op, path) {
+		return d.err
+	}
+	return nil
+}
+
 // opened keeps count of a file handle.
 func (d *faultyDisk) opened(f file, path string) file {
 	d.mu.Lock()
@@ -81,6 +98,9 @@ func (d *faultyDisk) opened(f file, path string) file {
 }
 
 func (d *faultyDisk) Open(path string) (file, error) {
+	if err := d.look("open", path); err != nil {
+		return nil, err
+	}
 	f, err := d.fileSystem.Open(path)
 	if err != nil {
 		return nil, err
@@ -209,6 +229,13 @@ func (f *faultyFile) Close() error {
 	f.closed = true
 	f.disk.mu.Unlock()
 	return f.file.Close()
+}
+
+func (f *faultyFile) ReadAt(b []byte, at int64) (int, error) {
+	if err := f.disk.look("read", f.path); err != nil {
+		return 0, err
+	}
+	return f.file.ReadAt(b, at)
 }
 
 func (f *faultyFile) Write(b []byte) (int, error) {
@@ -635,6 +662,23 @@ func TestMergesThatFail(t *testing.T) {
 			}
 			checkFolders(t, dir)
 		})
+	}
+}
+
+// A journal that cannot be read is neither torn nor damaged: it stays as it is, for the next start.
+func TestUnreadableJournalIsLeftAlone(t *testing.T) {
+	dir := fastDir(t)
+	w := mustOpen(t, testConfig(dir))
+	m := made{run: "r", group: 2}
+	mustWrite(t, w, m.episode(1, 0))
+	mustClose(t, w)
+	d := newFaultyDisk(0, false)
+	d.hide(func(op, path string) bool { return op == "read" && strings.Contains(path, "segment-") })
+	if w, err := openOn(d, testConfig(dir)); !errors.Is(err, errInjected) || d.handles != 0 {
+		t.Errorf("opened: %v, %v; %d files open", w != nil, err, d.handles)
+	}
+	if w = mustOpen(t, testConfig(dir)); !w.Done(m.episode(1, 0).ID) || len(w.Recovery().Damage) > 0 {
+		t.Errorf("afterwards: %+v", w.Recovery())
 	}
 }
 

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -67,6 +68,18 @@ func parseFrame(frame []byte) (kind byte, payload []byte, err error) {
 	return kind, payload, nil
 }
 
+// frameAt reads a frame of the file of that name back and checks it. buf is reused.
+func frameAt(r io.ReaderAt, name string, offset, bytes int64, buf []byte) ([]byte, error) {
+	frame := grow(buf, int(bytes))
+	if _, err := r.ReadAt(frame, offset); err != nil {
+		return frame, fmt.Errorf("read %s at byte %d: %w", name, offset, err)
+	}
+	if _, _, err := parseFrame(frame); err != nil {
+		return frame, fmt.Errorf("%w: %s at byte %d: %w", ErrDamaged, name, offset, err)
+	}
+	return frame, nil
+}
+
 // gap is a stretch of a segment that holds no valid frame.
 type gap struct {
 	offset, bytes int64
@@ -74,8 +87,29 @@ type gap struct {
 }
 
 // scanFrames calls each for every valid frame of a segment of that size, in order, and returns the stretches between that are
-// not valid. frame is only valid during the call. A read error, or each's, ends the scan.
+// not valid. frame is only valid during the call. each's error ends the scan; a read error is one of the scan, wherever it was: bytes that
+// could not be read are neither torn nor damaged.
 func scanFrames(r io.ReaderAt, size int64, each func(offset int64, frame []byte) error) ([]gap, error) {
+	read := &failingAt{ReaderAt: r}
+	gaps, err := framesIn(read, size, each)
+	return gaps, cmp.Or(err, read.err)
+}
+
+// failingAt keeps the first read error but an end of file.
+type failingAt struct {
+	io.ReaderAt
+	err error
+}
+
+func (f *failingAt) ReadAt(p []byte, at int64) (int, error) {
+	n, err := f.ReaderAt.ReadAt(p, at)
+	if err != io.EOF {
+		f.err = cmp.Or(f.err, err)
+	}
+	return n, err
+}
+
+func framesIn(r io.ReaderAt, size int64, each func(offset int64, frame []byte) error) ([]gap, error) {
 	var gaps []gap
 	offset := int64(len(segmentMagic))
 	if !hasMagic(r, size) {

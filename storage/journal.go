@@ -28,15 +28,8 @@ func segmentNumber(name string) (int, bool) {
 }
 
 // readFrame reads the frame of a record back and checks it.
-func (s *segment) readFrame(r record, buf []byte) (frame []byte, err error) {
-	frame = grow(buf, int(r.bytes))
-	if _, err := s.file.ReadAt(frame, r.offset); err != nil {
-		return frame, fmt.Errorf("read %s at byte %d: %w", s.path, r.offset, err)
-	}
-	if _, _, err := parseFrame(frame); err != nil {
-		return frame, fmt.Errorf("%w: %s at byte %d: %w", ErrDamaged, s.path, r.offset, err)
-	}
-	return frame, nil
+func (s *segment) readFrame(r record, buf []byte) ([]byte, error) {
+	return frameAt(s.file, s.path, r.offset, r.bytes, buf)
 }
 
 // journal appends to one segment at a time. One goroutine owns it.

@@ -143,7 +143,7 @@ func (p *Part) note(r *Row, raw int64) {
 
 func (w *partWriter) write() error {
 	if _, err := w.out.Write(w.batch); err != nil {
-		return fmt.Errorf("write part %s: %w", w.part.Path, err)
+		return fmt.Errorf("write %s: %w", w.part.Path, err)
 	}
 	clear(w.batch)
 	w.batch, w.queued = w.batch[:0], 0

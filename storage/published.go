@@ -16,7 +16,7 @@ import (
 // ManifestName is the file that says what is published.
 const ManifestName = manifestName
 
-// RunFileName is the file that says what a run is. It is never replaced, so that it tells one run from another.
+// RunFileName is the file that says what a run is: two copies of one run have the same. Open replaces it where Config.RunFile says so.
 const RunFileName = runFileName
 
 // LoadManifest reads what is published in a run directory at this moment, and the bytes that say so. ErrNotRun, ErrDamaged.

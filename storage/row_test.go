@@ -250,7 +250,12 @@ func FuzzDecodeRow(f *testing.F) {
 func FuzzScanFrames(f *testing.F) {
 	whole := []byte(segmentMagic)
 	for i := range 3 {
-		whole, _ = appendFrame(whole, frameRow, func(b []byte) ([]byte, error) { return append(b, make([]byte, 10*i+1)...), nil })
+		row := RowOf(made{run: "r", text: 10 * i}.episode(i, 0))
+		var err error
+		whole, err = appendFrame(whole, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, uint64(i+1), keyOf(row.EpisodeID), &row) })
+		if err != nil {
+			f.Fatal(err)
+		}
 	}
 	f.Add(whole, 0, byte(0))
 	f.Add(whole[:len(whole)-3], 0, byte(0))

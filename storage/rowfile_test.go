@@ -53,3 +53,26 @@ func TestRowFileIsLikeAPart(t *testing.T) {
 		t.Errorf("%d row groups", n)
 	}
 }
+
+// A group that readers could not count in 32 bits is cut between its rows, as in a part.
+func TestRowFileCutsALargeGroup(t *testing.T) {
+	var b bytes.Buffer
+	f := newRowFile(&b)
+	if f.most != maxRowGroup {
+		t.Errorf("a row group takes %d bytes", f.most)
+	}
+	f.most = 10_000
+	for sample := range 8 { // one group
+		r := RowOf(made{run: "r", group: 8, text: 3000}.episode(1, sample))
+		if err := f.add(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	pf, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil || pf.NumRows() != 8 || len(pf.RowGroups()) != 4 {
+		t.Errorf("%d rows in %d row groups, %v", pf.NumRows(), len(pf.RowGroups()), err)
+	}
+}

@@ -203,7 +203,11 @@ func (w *Writer) buildKept(snap snapshot, p *publication) ([]Part, error) {
 			continue
 		}
 		number := after(w.published.NextFailure, parts)
-		part, err := w.buildPart(failuresDir, number, p, func(pw *partWriter) error { return w.copyRows(pw, old, without) })
+		part, err := w.buildPart(failuresDir, number, p, func(pw *partWriter) error {
+			err := w.copyRows(pw, old, without)
+			pw.part.Rewritten = int64(float64(old.Rewritten) / float64(max(old.RawBytes, 1)) * float64(pw.part.RawBytes))
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}

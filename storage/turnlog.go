@@ -38,6 +38,7 @@ type turnLog struct {
 	trouble error       // the first thing that failed
 	unkept  error       // why a turn could not be written as it is; of the first such
 	off     bool        // nothing is kept any more
+	unread  bool        // a file could not be read: what seems dead may follow what is in it
 }
 
 const (
@@ -313,7 +314,7 @@ func (l *turnLog) remove(files []*turnFile) error {
 	return errors.Join(errs...)
 }
 
-// vacate moves what lives in a file to the active one and syncs that, so that the file can be removed. What cannot be read ends its chain. The caller holds write.
+// vacate moves what lives in a file to the active one and makes that durable, its name too, so that the file can be removed. What cannot be read ends its chain. The caller holds write.
 func (l *turnLog) vacate(f *turnFile) error {
 	var buf []byte
 	for _, m := range l.living(f) {
@@ -329,7 +330,7 @@ func (l *turnLog) vacate(f *turnFile) error {
 		}
 		l.moved(m, to)
 	}
-	return l.active.file.Sync()
+	return errors.Join(l.active.file.Sync(), l.fs.SyncDir(l.dir))
 }
 
 // tenant is a record in a file that is vacated: of which chain, and where in it. at = the number of its turns is the record that ends it.
@@ -392,14 +393,7 @@ func (l *turnLog) cut(m tenant) {
 
 // read reads a record's frame back and checks it.
 func (p recordAt) read(buf []byte) ([]byte, error) {
-	frame := grow(buf, int(p.bytes))
-	if _, err := p.file.file.ReadAt(frame, p.offset); err != nil {
-		return frame, fmt.Errorf("read %s at byte %d: %w", p.file.path, p.offset, err)
-	}
-	if _, _, err := parseFrame(frame); err != nil {
-		return frame, fmt.Errorf("%w: %s at byte %d: %w", ErrDamaged, p.file.path, p.offset, err)
-	}
-	return frame, nil
+	return frameAt(p.file.file, p.file.path, p.offset, p.bytes, buf)
 }
 
 // begun reads the chain of an episode, as far as it can be read.
@@ -442,7 +436,7 @@ func (l *turnLog) note(err error) {
 	l.trouble = cmp.Or(l.trouble, err)
 }
 
-// close ends the log: what lives is synced and stays for the next process, files in which nothing lives are removed.
+// close ends the log: what lives is made durable and stays for the next process, files in which nothing lives are removed.
 func (l *turnLog) close() {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -451,15 +445,16 @@ func (l *turnLog) close() {
 	files := slices.Clone(l.files)
 	l.mu.Unlock()
 	var errs []error
+	stays := false
 	for _, f := range files {
-		switch {
-		case f.live == 0:
-			errs = append(errs, f.file.Close(), l.fs.Remove(f.path))
+		if f.live > 0 || l.unread {
+			errs, stays = append(errs, f.file.Sync(), f.file.Close()), true
 			continue
-		case f == l.active:
-			errs = append(errs, f.file.Sync())
 		}
-		errs = append(errs, f.file.Close())
+		errs = append(errs, f.file.Close(), l.fs.Remove(f.path))
+	}
+	if stays {
+		errs = append(errs, l.fs.SyncDir(l.dir))
 	}
 	if err := errors.Join(errs...); err != nil {
 		l.note(fmt.Errorf("close the records of turns: %w", err))

@@ -472,7 +472,10 @@ func TestRetriedFailuresBeginAgain(t *testing.T) {
 	dir := fastDir(t)
 	w := mustOpen(t, testConfig(dir))
 	e := longEpisode(w, &actors{}, 0, 3)
-	frames := func() []byte { b, _ := os.ReadFile(filepath.Join(dir, journalDir, turnFileName(0))); return b }()
+	frames, err := os.ReadFile(filepath.Join(dir, journalDir, turnFileName(0)))
+	if err != nil || len(frames) <= len(segmentMagic) {
+		t.Fatalf("%d bytes of turns: %v", len(frames), err)
+	}
 	e.Fail(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassTimeout, Cause: errors.New("late")})
 	mustWrite(t, w, e)
 	mustClose(t, w)
@@ -532,4 +535,112 @@ func TestSingleTurnsLeaveNoTrace(t *testing.T) {
 		}
 	}
 	mustClose(t, w)
+}
+
+// A file of turns that cannot be read keeps its turns, and those that follow them in other files, for the next process; this one keeps no new ones, whose
+// numbers would stand twice.
+func TestUnreadableTurnsStay(t *testing.T) {
+	for _, op := range []string{"open", "read"} {
+		t.Run(op, func(t *testing.T) {
+			dir := fastDir(t)
+			w := mustOpen(t, testConfig(dir))
+			w.turns.bytes = 1 // a file for each
+			e := longEpisode(w, &actors{}, 0, 4)
+			mustClose(t, w)
+			d := newFaultyDisk(0, false)
+			d.hide(func(o, path string) bool { return o == op && filepath.Base(path) == turnFileName(0) })
+			w, err := openOn(d, testConfig(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.TurnTrouble(); !errors.Is(err, errInjected) {
+				t.Errorf("trouble: %v", err)
+			}
+			other := longEpisode(w, &actors{}, 1, 2)
+			if a, b := w.Begun(e.ID), w.Begun(other.ID); a != nil || b != nil {
+				t.Errorf("begun: %s and %s", shown(a), shown(b))
+			}
+			mustClose(t, w)
+			if d.handles != 0 {
+				t.Errorf("%d files are open", d.handles)
+			}
+			w = mustOpen(t, testConfig(dir))
+			if b := w.Begun(e.ID); b == nil || len(b.Steps) != 4 || w.TurnTrouble() != nil {
+				t.Errorf("afterwards: %s, %v", shown(b), w.TurnTrouble())
+			}
+		})
+	}
+}
+
+// Turns that were moved out of a file survive a loss of power from the moment on when the file is gone.
+func TestMovedTurnsAreDurable(t *testing.T) {
+	dir := fastDir(t)
+	d := newFaultyDisk(0, false)
+	w, err := openOn(d, testConfig(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tinyTurnFiles(w)
+	var a actors
+	mustWrite(t, w, made{run: "r"}.episode(1, 0)) // nothing else has the folder synced from here on
+	long := openEpisode("r", 999, 0)
+	a.turn(w, long)
+	for task := 0; ; task++ {
+		e := openEpisode("r", task, 0)
+		for e.Open() {
+			a.turn(w, e)
+		}
+		mustWrite(t, w, e)
+		if movedOn(w, long.ID) {
+			break
+		}
+	}
+	d.failWhen(func(string, string) bool { return true })
+	_ = w.Close() // fails: there is no power
+	d.loseUnsynced(t)
+	w = mustOpen(t, testConfig(dir))
+	if b := w.Begun(long.ID); b == nil || len(b.Steps) != 1 {
+		t.Errorf("begun: %s (%v)", shown(b), w.TurnTrouble())
+	}
+}
+
+// movedOn says whether the first turn of an episode is no longer in the first file.
+func movedOn(w *Writer, id string) bool {
+	w.turns.mu.Lock()
+	defer w.turns.mu.Unlock()
+	return w.turns.chains[keyOf(id)].turns[0].file.number > 0
+}
+
+// A process that ends leaves all turns durable, those in files that were full before as well, and says where it could not.
+func TestTurnsAreDurableWhenTheProcessEnds(t *testing.T) {
+	for name, fails := range map[string]func(op, path string) bool{
+		"nothing fails":                  nil,
+		"a full file cannot be synced":   func(op, path string) bool { return op == "sync" && filepath.Base(path) == turnFileName(0) },
+		"the folder cannot be synced":    func(op, path string) bool { return op == "syncdir" && filepath.Base(path) == journalDir },
+		"the last file cannot be synced": func(op, path string) bool { return op == "sync" && filepath.Base(path) == turnFileName(3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := fastDir(t)
+			d := newFaultyDisk(0, false)
+			w, err := openOn(d, testConfig(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.turns.bytes = 1
+			e := longEpisode(w, &actors{}, 0, 4)
+			d.failWhen(fails)
+			mustClose(t, w)
+			if err := w.TurnTrouble(); (err != nil) != (fails != nil) {
+				t.Errorf("trouble: %v", err)
+			}
+			if fails != nil {
+				return
+			}
+			d.loseUnsynced(t)
+			w = mustOpen(t, testConfig(dir))
+			if b := w.Begun(e.ID); b == nil || len(b.Steps) != 4 {
+				t.Errorf("begun: %s (%v)", shown(b), w.TurnTrouble())
+			}
+		})
+	}
 }

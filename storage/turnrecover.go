@@ -2,6 +2,7 @@ package storage
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -22,7 +23,7 @@ func openTurnLog(fsys fileSystem, dir string, settled func(key) bool) (*turnLog,
 	l := &turnLog{fs: fsys, dir: dir, bytes: turnFileBytes, slack: turnSlack, chains: map[key]*chain{}}
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
-		l.note(fmt.Errorf("look for records of turns: %w", err))
+		l.fail(fmt.Errorf("look for records of turns: %w", err))
 		return l, nil
 	}
 	var found []foundTurn
@@ -35,14 +36,15 @@ func openTurnLog(fsys fileSystem, dir string, settled func(key) bool) (*turnLog,
 		l.next = max(l.next, n+1)
 		turns, gaps, err := l.scan(n)
 		if err != nil {
-			l.note(err)
+			l.fail(err) // new records would get numbers that stand in the file
+			l.unread = true
 		}
 		found, damage = append(found, turns...), append(damage, gaps...)
 	}
 	l.link(found, settled)
 	l.write.Lock()
 	defer l.write.Unlock()
-	if useless, _ := l.survey(); len(useless) > 0 {
+	if useless, _ := l.survey(); len(useless) > 0 && !l.unread {
 		if err := l.remove(useless); err != nil {
 			l.note(fmt.Errorf("remove records of turns whose rows are there: %w", err))
 		}
@@ -57,16 +59,15 @@ type foundTurn struct {
 	at   recordAt
 }
 
-// scan reads one file. On an error it returns what it found until then.
+// scan reads one file. One that cannot be read is none of the log's: it stays, for a process that can.
 func (l *turnLog) scan(number int) (found []foundTurn, damage []Damage, err error) {
 	f := &turnFile{number: number, path: filepath.Join(l.dir, turnFileName(number))}
 	if f.file, err = l.fs.Open(f.path); err != nil {
 		return nil, nil, err
 	}
-	l.files = append(l.files, f)
 	info, err := f.file.Stat()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, f.file.Close())
 	}
 	f.bytes = info.Size()
 	gaps, err := scanFrames(f.file, f.bytes, func(offset int64, frame []byte) error {
@@ -76,15 +77,16 @@ func (l *turnLog) scan(number int) (found []foundTurn, damage []Damage, err erro
 		}
 		return nil // what is no turn record, or one of another version, is passed over
 	})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("read records of turns in %s: %w", f.path, err), f.file.Close())
+	}
+	l.files = append(l.files, f)
 	for _, g := range gaps {
 		if !g.torn {
 			damage = append(damage, Damage{File: path.Join(journalDir, filepath.Base(f.path)), Offset: g.offset, Bytes: g.bytes, Turns: true})
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("read records of turns in %s: %w", f.path, err)
-	}
-	return found, damage, err
+	return found, damage, nil
 }
 
 // link makes chains of what was found, in the order in which it was written.

@@ -16,7 +16,7 @@ type zstdCodec struct {
 }
 
 // zstdWindow is four pages: enough to match the prompt that the samples of a group share.
-const zstdWindow = 1024 << 10
+const zstdWindow = 4 * pageBytes
 
 func newZstdCodec() *zstdCodec {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true),

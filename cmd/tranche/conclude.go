@@ -28,7 +28,7 @@ func (s *session) conclude(runErr error) error {
 	if err = errors.Join(s.closeStorage(), err); err != nil && why.err == nil {
 		why = ending{codeDisk, "the dataset could not be sealed", s.diskTrouble(err)}
 	}
-	r.Notes = append(r.Notes, s.compactionNotes()...)
+	r.Notes = append(r.Notes, s.closingNotes(r.Notes)...)
 	if err := s.finishPublishing(r); err != nil && why.err == nil && (why.code == codeOK || why.code == codePartial) {
 		why = ending{codeOf(err), why.text, err}
 	}
@@ -141,10 +141,15 @@ func (s *session) damageNotes() (notes []string) {
 	return notes
 }
 
-// compactionNotes tells of small parts that could not be made into larger ones.
-func (s *session) compactionNotes() (notes []string) {
+// closingNotes tells what is known only when the dataset is closed: small parts that could not be made into larger ones, and turns that could not be made durable.
+func (s *session) closingNotes(said []string) (notes []string) {
 	for _, err := range s.writer.Compacted().Left {
 		notes = append(notes, err.Error())
+	}
+	for _, n := range s.goneOn.notes(s.writer) {
+		if !slices.Contains(said, n) {
+			notes = append(notes, n)
+		}
 	}
 	return notes
 }

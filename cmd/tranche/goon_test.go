@@ -4,12 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -251,5 +253,42 @@ func TestStoppedEpisodesGoOnAtResume(t *testing.T) {
 		if row.Attempt != 0 || len(row.Turns) != 4 || len(row.Actions) != 3 || row.NumPromptMessages != 1 {
 			t.Errorf("%s: attempt %d, %d turns, %d actions", key, row.Attempt, len(row.Turns), len(row.Actions))
 		}
+	}
+}
+
+// What fails with the turns when the run is closed is told, and what was told before is not told again.
+func TestTroubleOfTheLastTurnsIsTold(t *testing.T) {
+	dir := t.TempDir()
+	w, err := storage.Open(storage.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{writer: w}
+	defer s.closeStorage()
+	task := &episode.Task{ID: "t", Messages: []episode.Message{{Role: episode.RoleUser, Content: episode.Ptr("?")}}}
+	e := episode.New("r", episode.Draw{Task: task, Samples: 1}, 0, episode.Sampling{}, episode.Budget{}, time.Now())
+	reply := &episode.Reply{Message: episode.Message{Role: episode.RoleAssistant, ToolCalls: []episode.ToolCall{{ID: "c", Type: "function"}}}, Finish: episode.FinishToolCalls}
+	step := e.Step(reply, episode.Turn{})
+	e.AddReply(reply, step.Turn)
+	w.KeepTurn(e, &step)
+	e.Fail(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassTimeout, Cause: errors.New("late")})
+	if err := w.Write(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if notes := s.goneOn.notes(w); len(notes) > 0 {
+		t.Fatalf("before: %q", notes)
+	}
+	if err := os.Remove(filepath.Join(dir, "journal", "turns-00000000.log")); err != nil { // so that closing cannot
+		t.Fatal(err)
+	}
+	if err := s.closeStorage(); err != nil {
+		t.Fatal(err)
+	}
+	notes := s.closingNotes([]string{"another"})
+	if len(notes) != 1 || !strings.Contains(notes[0], "close the records of turns") {
+		t.Errorf("told: %q", notes)
+	}
+	if again := s.closingNotes(notes); len(again) > 0 {
+		t.Errorf("told again: %q", again)
 	}
 }
