@@ -63,7 +63,7 @@ type Pulled struct {
 // Puller brings a run from a store into a directory. One goroutine calls its methods; Progress may be called by any.
 type Puller struct {
 	Pull
-	claims bool       // the run has a run.yaml, which is fetched first
+	begun  bool       // the directory was looked at, and is this pull's since
 	same   bool       // the directory has the manifest of the store
 	mu     sync.Mutex // guards result
 	result Pulled
@@ -127,9 +127,10 @@ func (p *Puller) all(ctx context.Context, found remote) error {
 }
 
 func (p *Puller) state(ctx context.Context, found remote) error {
-	if _, err := p.before(ctx, found); err != nil {
+	if err := p.before(ctx, found); err != nil {
 		return err
 	}
+	p.begun = true
 	parts, extras, err := p.plan(ctx, found)
 	if err != nil {
 		return err
@@ -169,53 +170,72 @@ func (p *Puller) state(ctx context.Context, found remote) error {
 }
 
 // before looks at the directory: what it holds must be an earlier state of the same run, without rows that nobody else has.
-func (p *Puller) before(ctx context.Context, found remote) (storage.Manifest, error) {
+func (p *Puller) before(ctx context.Context, found remote) error {
 	says := func(err error) error { return fmt.Errorf("%s %w", p.Dir, err) }
 	ours, err := os.ReadFile(filepath.Join(p.Dir, runFileKey))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return storage.Manifest{}, err
+		return err
 	}
 	theirs, _, err := readObject(ctx, p.Store, runFileKey)
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return storage.Manifest{}, err
+		return err
 	}
 	if len(ours) > 0 && !bytes.Equal(ours, theirs) {
-		return storage.Manifest{}, says(ErrOtherRun)
+		return says(ErrOtherRun)
 	}
-	p.claims, p.same = len(theirs) > 0, false
+	p.same = false
 	m, text, err := storage.LoadManifest(p.Dir)
 	switch {
 	case errors.Is(err, storage.ErrNotRun):
-		return storage.Manifest{}, p.unclaimed(len(ours) > 0)
+		if len(ours) > 0 || p.begun { // a pull of this run began
+			return nil
+		}
+		return p.unclaimed(found.manifest, len(theirs) > 0)
 	case err != nil:
-		return m, err
+		return err
 	}
 	if sumBytes(text) == found.sum {
 		p.same = true
-		return m, nil
+		return nil
 	}
 	if err := follows(m, found.manifest, says); err != nil {
-		return m, err
+		return err
 	}
 	switch rows, err := storage.JournalRows(p.Dir); {
 	case err != nil:
-		return m, err
+		return err
 	case rows > 0:
-		return m, fmt.Errorf("%s has %d rows in its journal that the store has not: it %w than %s", p.Dir, rows, ErrAhead, p.Store)
+		return fmt.Errorf("%s has %d rows in its journal that the store has not: it %w than %s", p.Dir, rows, ErrAhead, p.Store)
 	}
-	return m, nil
+	return nil
 }
 
-// unclaimed refuses a directory without a manifest that has files with rows, where no pull of this run has begun.
-func (p *Puller) unclaimed(begun bool) error {
-	if begun || !p.claims {
-		return nil
+// unclaimed refuses a directory with neither a manifest nor run.yaml that has files with rows. Where the store has no run.yaml either, a pull that was killed
+// left none, and may have left files that are listed.
+func (p *Puller) unclaimed(listed storage.Manifest, claims bool) error {
+	may := map[string]int64{}
+	if !claims {
+		for _, part := range listed.Published() {
+			may[part.Path] = part.Bytes
+		}
 	}
-	files, err := filepath.Glob(filepath.Join(p.Dir, "parts", "*.parquet"))
-	if err != nil || len(files) == 0 {
-		return err
+	here := os.DirFS(p.Dir) // a pattern with the path in it would take [ for a class
+	for _, pattern := range []string{"parts/*.parquet", "failures/*.parquet", "rewards/*/*.parquet"} {
+		files, err := fs.Glob(here, pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range files {
+			info, err := fs.Stat(here, name)
+			if err != nil {
+				return err
+			}
+			if size, ok := may[name]; !ok || size != info.Size() {
+				return fmt.Errorf("%s %w: %s, and no %s; expected a new or an empty directory", p.Dir, ErrStray, p.path(name), manifestKey)
+			}
+		}
 	}
-	return fmt.Errorf("%s %w: %s, and no %s; expected a new or an empty directory", p.Dir, ErrStray, files[0], manifestKey)
+	return nil
 }
 
 // plan lists what is to be there. Names come from the store and are not trusted: only those that a run has are taken.

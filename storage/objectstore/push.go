@@ -356,12 +356,33 @@ func (p *Pusher) stray(found remote, ours bool) error {
 	for _, part := range m.Published() {
 		listed[part.Path] = part.Bytes
 	}
+	extras, err := storage.Extras(p.Dir)
+	if err != nil {
+		return err
+	}
+	for _, key := range extras {
+		if listed[key], err = sizeOf(p.Dir, key); err != nil {
+			return err
+		}
+	}
 	for key, n := range p.have {
 		if bytes, ok := listed[key]; !ok || bytes != n {
 			return fmt.Errorf("%s %w: %q, and no %s; expected an empty place, or that of this run", p.Store, ErrStray, key, manifestKey)
 		}
 	}
 	return nil
+}
+
+// sizeOf is that of a file of a directory; 0 where it has gone meanwhile.
+func sizeOf(dir, key string) (int64, error) {
+	info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(key)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
 }
 
 // mayReplace tells whether the directory's manifest follows the one in the store.
@@ -372,8 +393,22 @@ func (p *Pusher) mayReplace(m storage.Manifest, sum string) error {
 	return follows(p.remote.manifest, m, p.says)
 }
 
+// kin tells datasets of rows from elsewhere apart, which have no run.yaml to do it; "" for a run.
+func kin(m storage.Manifest) string {
+	switch {
+	case m.Made != nil:
+		return m.Made.How + " " + m.Made.ID
+	case m.Rescored != nil:
+		return "rescore " + m.Rescored.Run + " " + m.Rescored.Set.Digest
+	}
+	return ""
+}
+
 // follows tells whether a manifest is a later state of the same run.
 func follows(was, is storage.Manifest, says func(error) error) error {
+	if kin(was) != kin(is) {
+		return says(ErrOtherRun)
+	}
 	if was.Generation > is.Generation {
 		return says(ErrAhead)
 	}

@@ -344,6 +344,101 @@ func TestOtherPeoplesPlaces(t *testing.T) {
 	})
 }
 
+// A run and a dataset that was made of runs stay apart at one place and in one directory, whichever is newer: the dataset has no run.yaml that says so.
+func TestARunIsNoDataset(t *testing.T) {
+	run, set, other := t.TempDir(), filepath.Join(t.TempDir(), "set"), filepath.Join(t.TempDir(), "other")
+	session(t, run, 0, 20, false)
+	dataset(t, set, run, 10)
+	dataset(t, other, run, 15)
+	session(t, run, 20, 20, false)
+	if _, err := storage.Compact(t.Context(), storage.Compaction{Dir: run, PartBytes: 1 << 20, RowGroupBytes: 1 << 18}); err != nil { // its parts have other names now
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ there, comes string }{"run over dataset": {set, run}, "dataset over run": {run, set}, "dataset over dataset": {set, other}} {
+		t.Run(name, func(t *testing.T) {
+			_, url := useFake(t, "file")
+			s, before := mustStore(t, quick(url)), belongs(t, c.comes)
+			mustPush(t, c.there, s)
+			if _, err := push(t, c.comes, s); !errors.Is(err, ErrOtherRun) {
+				t.Errorf("pushed over another: %v", err)
+			}
+			mustEqual(t, stored(t, s), belongs(t, c.there))
+			if _, err := pull(t, s, c.comes); !errors.Is(err, ErrOtherRun) {
+				t.Errorf("pulled over another: %v", err)
+			}
+			mustEqual(t, belongs(t, c.comes), before)
+		})
+	}
+}
+
+// A push or a pull of a dataset that ended on its way goes on, though no run.yaml says whose the files are; files of others are refused.
+func TestADatasetGoesOn(t *testing.T) {
+	server, url := useFake(t, "s3")
+	s, run, base := mustStore(t, quick(url)), t.TempDir(), t.TempDir()
+	session(t, run, 0, 20, false)
+	set, back := filepath.Join(base, "set"), filepath.Join(base, "[b]ack")
+	dataset(t, set, run, 20)
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool { // no manifest comes in
+		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, manifestKey) {
+			return false
+		}
+		status(403)(w, r)
+		return true
+	})
+	if _, err := push(t, set, s); !errors.Is(err, ErrDenied) || len(server.Names()) < 3 {
+		t.Fatalf("%v, %d objects", err, len(server.Names()))
+	}
+	server.Intercept(nil)
+	if r := mustPush(t, set, s); r.Sent != 1 {
+		t.Errorf("sent anew: %+v", r)
+	}
+	mustEqual(t, stored(t, s), belongs(t, set))
+
+	if _, err := pull(t, s, back); err != nil {
+		t.Fatal(err)
+	}
+	want := belongs(t, back)
+	if err := os.Remove(filepath.Join(back, manifestKey)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := pull(t, s, back); err != nil || r.Fetched >= r.Files {
+		t.Errorf("%+v, %v", r, err)
+	}
+	mustEqual(t, belongs(t, back), want)
+	for _, name := range []string{"parts/part-00000.parquet", "failures/part-00007.parquet"} {
+		if err := errors.Join(os.Remove(filepath.Join(back, manifestKey)), os.WriteFile(filepath.Join(back, name), []byte("mine"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pull(t, s, back); !errors.Is(err, ErrStray) {
+			t.Errorf("%s of nobody: %v", name, err)
+		}
+		if text, err := os.ReadFile(filepath.Join(back, name)); err != nil || string(text) != "mine" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		if err := errors.Join(os.WriteFile(filepath.Join(back, manifestKey), []byte(want[manifestKey]), 0o644), os.Remove(filepath.Join(back, name))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pull(t, s, back); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dataset makes one of the first n episodes of a run, as `tranche sample` does.
+func dataset(t testing.TB, into, from string, n int) {
+	t.Helper()
+	var keep []string
+	for id := range rows(t, from) {
+		keep = append(keep, id)
+	}
+	slices.Sort(keep)
+	keep = keep[:n]
+	_, err := storage.Copy(t.Context(), storage.Copying{From: []string{from}, Into: into, How: "sample", Choice: fmt.Sprint(n), Keep: func(id string) bool { return slices.Contains(keep, id) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What a pull finds on the disk: it takes only what is its own.
 func TestPullIntoWhatIsThere(t *testing.T) {
 	_, url := useFake(t, "s3")
