@@ -156,6 +156,7 @@ func TestPullWhileItIsPushed(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
+		defer close(ended) // a failing play ends this goroutine
 		for i := range 6 {
 			w, err := storage.Open(storage.Config{Dir: dir, RetryFailed: i%3 == 2})
 			if err != nil {
