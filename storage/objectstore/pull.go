@@ -14,7 +14,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"tranche/storage"
@@ -77,7 +76,7 @@ func NewPuller(cfg Pull) (*Puller, error) {
 	if err := apart(cfg.Store, cfg.Dir); err != nil {
 		return nil, err
 	}
-	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, 4)
+	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, readings)
 	return &Puller{Pull: cfg, result: Pulled{URL: cfg.Store.String(), Dir: cfg.Dir}}, nil
 }
 
@@ -241,7 +240,7 @@ func (p *Puller) unclaimed(listed storage.Manifest, claims bool) error {
 // plan lists what is to be there. Names come from the store and are not trusted: only those that a run has are taken.
 func (p *Puller) plan(ctx context.Context, found remote) (parts []storage.Part, extras []Object, err error) {
 	parts = found.manifest.Published()
-	var size int64
+	size := found.bytes
 	for _, part := range parts {
 		if !storage.IsPartPath(part.Path) {
 			return nil, nil, fmt.Errorf("%w: %s lists %q, which is no name of a part", errWrongName, manifestKey, part.Path)
@@ -306,6 +305,7 @@ func (p *Puller) part(ctx context.Context, part storage.Part) error {
 // more lines here: they were written since it was pushed.
 func (p *Puller) extra(ctx context.Context, o Object) error {
 	if here, err := os.Stat(p.path(o.Key)); err == nil && (p.same || path.Ext(o.Key) == ".jsonl" && here.Size() > o.Bytes) {
+		p.settle(here.Size(), false)
 		return nil
 	}
 	err := p.fetch(ctx, o.Key, -1, "")
@@ -317,27 +317,22 @@ func (p *Puller) extra(ctx context.Context, o Object) error {
 
 // fetch writes an object to a file of its own name when it is whole: size and sum are what it must have, -1 and "" = what the store
 // says of it.
-func (p *Puller) fetch(ctx context.Context, key string, size int64, sum string) (err error) {
-	t := triesOf(Config{}.withDefaults())
-	t.attempts = p.Attempts
-	return t.do(ctx, func() error { return p.fetchOnce(ctx, key, size, sum) })
+func (p *Puller) fetch(ctx context.Context, key string, size int64, sum string) error {
+	return reading(ctx, p.Store, key, p.Attempts, func(body io.Reader, o Object) error {
+		if size < 0 {
+			return p.write(body, key, o.Bytes, o.SHA256)
+		}
+		return p.write(body, key, size, sum)
+	})
 }
 
-func (p *Puller) fetchOnce(ctx context.Context, key string, size int64, sum string) error {
-	body, o, err := p.Store.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if size < 0 {
-		size, sum = o.Bytes, o.SHA256
-	}
+func (p *Puller) write(body io.Reader, key string, size int64, sum string) error {
 	name := p.path(key)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
 	in, h, n := &source{r: body}, sha256.New(), int64(0)
-	err = storage.PublishFile(name, true, func(w io.Writer) (err error) {
+	err := storage.PublishFile(name, true, func(w io.Writer) (err error) {
 		n, err = io.Copy(io.MultiWriter(w, h), in)
 		return err
 	}, func(string) error {
@@ -402,7 +397,7 @@ func (p *Puller) dropIn(folder string, listed map[string]bool) error {
 	}
 	for _, e := range entries {
 		key := path.Join(folder, e.Name())
-		if e.IsDir() || listed[key] || !storage.IsPartPath(key) && !halfFetched(key) {
+		if e.IsDir() || listed[key] || !storage.IsPartPath(key) && !half(key) {
 			continue
 		}
 		if err := os.Remove(p.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -412,11 +407,10 @@ func (p *Puller) dropIn(folder string, listed map[string]bool) error {
 	return nil
 }
 
-// halfFetched tells whether a file is one that storage.PublishFile was writing for a run.
-func halfFetched(key string) bool {
+// half tells whether a file is one that storage.PublishFile was writing for a run.
+func half(key string) bool {
 	folder, base := path.Split(key)
-	rest, ok := strings.CutPrefix(base, halfPrefix)
-	process, name, dash := strings.Cut(rest, "-")
+	name, ok := storage.HalfPublished(base)
 	key = folder + name
-	return ok && dash && strings.Trim(process, "0123456789") == "" && (storage.IsPartPath(key) || storage.IsExtra(key) || key == manifestKey)
+	return ok && (storage.IsPartPath(key) || storage.IsExtra(key) || key == manifestKey)
 }

@@ -115,6 +115,7 @@ type remote struct {
 	there    bool
 	version  string
 	sum      string
+	bytes    int64
 	manifest storage.Manifest
 }
 
@@ -301,27 +302,45 @@ func readRemote(ctx context.Context, s Store) (remote, error) {
 		return remote{}, err
 	}
 	m, err := storage.ParseManifest(s.String()+"/"+manifestKey, text)
-	return remote{true, o.Version, sumBytes(text), m}, err
+	return remote{true, o.Version, sumBytes(text), int64(len(text)), m}, err
 }
 
 // mostText is what a manifest or a run.yaml may have, bytes.
 const mostText = 1 << 30
 
+// readings is how often an object is read that breaks off, or comes with other bytes.
+const readings = 4
+
+// reading has an object read, and again where that did not go well and may. Get makes its own request again; that is not done here once more.
+func reading(ctx context.Context, s Store, key string, times int, read func(body io.Reader, o Object) error) error {
+	t := triesOf(Config{}.withDefaults())
+	t.attempts = times
+	var refused error
+	err := t.do(ctx, func() error {
+		body, o, err := s.Get(ctx, key)
+		if err != nil {
+			refused = err
+			return nil
+		}
+		defer body.Close()
+		return read(body, o)
+	})
+	return cmp.Or(refused, err)
+}
+
 // readObject reads a whole small object.
-func readObject(ctx context.Context, s Store, key string) ([]byte, Object, error) {
-	body, o, err := s.Get(ctx, key)
-	if err != nil {
-		return nil, o, err
-	}
-	defer body.Close()
-	b, err := io.ReadAll(io.LimitReader(body, mostText))
-	if err == nil && int64(len(b)) != o.Bytes {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return nil, o, noAnswer("get", key, err)
-	}
-	return b, o, nil
+func readObject(ctx context.Context, s Store, key string) (text []byte, about Object, err error) {
+	err = reading(ctx, s, key, readings, func(body io.Reader, o Object) (err error) {
+		text, err = io.ReadAll(io.LimitReader(body, mostText))
+		if err == nil && int64(len(text)) != o.Bytes {
+			err = io.ErrUnexpectedEOF
+		}
+		if about = o; err != nil {
+			return noAnswer("get", key, err)
+		}
+		return nil
+	})
+	return text, about, err
 }
 
 // sameRun tells whether the run.yaml of the place is that of the directory; another one is ErrOtherRun.
@@ -464,7 +483,7 @@ func (p *Pusher) pass(ctx context.Context, m storage.Manifest, text []byte) erro
 	if err := p.mayReplace(m, sum); err != nil {
 		return err
 	}
-	if err := p.sendAll(ctx, m); err != nil {
+	if err := p.sendAll(ctx, m, int64(len(text))); err != nil {
 		return p.unsure(err)
 	}
 	if err := p.putManifest(ctx, m, text, sum); err != nil {
@@ -486,13 +505,15 @@ func (p *Pusher) unsure(err error) error {
 }
 
 // sendAll sends run.yaml, which says whose the place is, then everything else but the manifest.
-func (p *Pusher) sendAll(ctx context.Context, m storage.Manifest) error {
+func (p *Pusher) sendAll(ctx context.Context, m storage.Manifest, manifestBytes int64) error {
 	extras, err := storage.Extras(p.Dir)
 	if err != nil {
 		return err
 	}
 	parts := m.Published()
-	p.plan(parts, extras)
+	if err := p.plan(parts, extras, manifestBytes); err != nil {
+		return err
+	}
 	if len(extras) > 0 && extras[0] == runFileKey {
 		if err := p.sendExtra(ctx, runFileKey); err != nil {
 			return err
@@ -506,13 +527,21 @@ func (p *Pusher) sendAll(ctx context.Context, m storage.Manifest) error {
 	return each(ctx, len(extras), p.Width, func(ctx context.Context, i int) error { return p.sendExtra(ctx, extras[i]) })
 }
 
-// plan counts what there is to be.
-func (p *Pusher) plan(parts []storage.Part, extras []string) {
-	files, size := len(parts)+len(extras)+1, int64(0)
+// plan counts what there is to be; size is that of the manifest.
+func (p *Pusher) plan(parts []storage.Part, extras []string, size int64) error {
+	files := len(parts) + len(extras) + 1
 	for _, part := range parts {
 		size += part.Bytes
 	}
+	for _, key := range extras {
+		n, err := sizeOf(p.Dir, key)
+		if err != nil {
+			return err
+		}
+		size += n
+	}
 	p.count(func(r *Pushed) { r.Files, r.Bytes, r.Of, r.OfBytes = 0, 0, files, size })
+	return nil
 }
 
 // isSame tells whether the store is known to hold these bytes, and counts the file if so.
@@ -644,7 +673,7 @@ func (p *Pusher) putManifest(ctx context.Context, m storage.Manifest, text []byt
 		if err != nil {
 			return err
 		}
-		p.remote = remote{true, o.Version, sum, m}
+		p.remote = remote{true, o.Version, sum, int64(len(text)), m}
 		p.count(func(r *Pushed) { r.Sent++; r.SentBytes += int64(len(text)) })
 	}
 	p.count(func(r *Pushed) {
