@@ -105,6 +105,7 @@ type Pusher struct {
 	same   map[string]string // objects that are known to be whole, and their sums
 	remote remote
 	tried  map[string]bool // sums of manifests that were put, or may have been
+	moves  func()          // told while a file is summed up
 
 	mu     sync.Mutex // guards result, and have and same while objects are on their way
 	result Pushed
@@ -128,7 +129,7 @@ func NewPusher(cfg Push) (*Pusher, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	return &Pusher{Push: cfg, same: map[string]string{}, tried: map[string]bool{}, result: Pushed{URL: cfg.Store.String()}}, nil
+	return &Pusher{Push: cfg, same: map[string]string{}, tried: map[string]bool{}, moves: func() {}, result: Pushed{URL: cfg.Store.String()}}, nil
 }
 
 // Close lets another process push the directory.
@@ -653,7 +654,7 @@ func (p *Pusher) open(key string) (f *os.File, size int64, sum string, err error
 	info, err := f.Stat()
 	if err == nil {
 		size = info.Size()
-		sum, err = sumOf(f, 0, size)
+		sum, err = sumOf(&movingBody{f, p.moves}, 0, size)
 	}
 	if err != nil {
 		return nil, 0, "", errors.Join(err, f.Close())

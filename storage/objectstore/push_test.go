@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -548,6 +550,39 @@ func TestPullComparesEverything(t *testing.T) {
 	mustEqual(t, belongs(t, back), belongs(t, dir))
 }
 
+// A connection that breaks off while the manifest comes is no reason to give up, and one request is not made more often than it is tried for.
+func TestWhatIsReadAgain(t *testing.T) {
+	server, url := useFake(t, "az") // the library for S3 makes one of its own
+	s, dir := mustStore(t, quick(url)), t.TempDir()
+	session(t, dir, 0, 8, false)
+	mustPush(t, dir, s)
+	var asked atomic.Int64
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, manifestKey) || asked.Add(1) > 1 {
+			return false
+		}
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("{"))
+		fakestore.Break(w, r, 0)
+		return true
+	})
+	if _, err := pull(t, s, filepath.Join(t.TempDir(), "back")); err != nil || asked.Load() < 2 {
+		t.Errorf("%v after %d requests for the manifest", err, asked.Load())
+	}
+	asked.Store(0)
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "parts/part-00000.parquet") {
+			return false
+		}
+		asked.Add(1)
+		status(503)(w, r)
+		return true
+	})
+	if _, err := pull(t, s, filepath.Join(t.TempDir(), "back")); !MayPass(err) || asked.Load() != int64(quick(url).Attempts) {
+		t.Errorf("%v after %d requests for a part", err, asked.Load())
+	}
+}
+
 // A part whose bytes are not those of the manifest goes nowhere.
 func TestADamagedPartIsNotPushed(t *testing.T) {
 	_, url := useFake(t, "s3")
@@ -605,6 +640,7 @@ func TestFollow(t *testing.T) {
 			s := mustStore(t, quick(url))
 			dir := t.TempDir()
 			p := newPush(t, dir, s)
+			p.Patience = time.Minute // nothing is to be given up here, however long a disk takes
 			if err := p.Prepare(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -686,6 +722,43 @@ func TestFinishGivesUp(t *testing.T) {
 		t.Errorf("all is sent again: %+v", r)
 	}
 	mustEqual(t, stored(t, s), belongs(t, dir))
+}
+
+// A store that takes requests and never answers is given up too, long before its connections are, whether it fell silent in the end or while the run went on.
+func TestFinishGivesUpASilentStore(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		server, url := useFake(t, "s3")
+		s, dir := mustStore(t, quick(url)), t.TempDir()
+		session(t, dir, 0, 8, false)
+		silent := make(chan struct{})
+		tell := sync.OnceFunc(func() { close(silent) })
+		server.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+			_, _ = io.Copy(io.Discard, r.Body)
+			tell()
+			<-r.Context().Done()
+			return true
+		})
+		p := newPush(t, dir, s)
+		p.Patience = 30 * time.Millisecond
+		if !during {
+			p.Every = time.Hour
+		}
+		f := Follow(t.Context(), p, func(string) {})
+		if during {
+			<-silent
+		}
+		began := time.Now()
+		err := f.Finish(t.Context())
+		if !MayPass(err) || !strings.Contains(err.Error(), "nothing went out for 30ms") {
+			t.Errorf("%v, want that it was given up", err)
+		}
+		if took := time.Since(began); took > time.Minute { // its connections last two
+			t.Errorf("it took %v", took)
+		}
+		if p.Store != s {
+			t.Error("the pusher has another store now")
+		}
+	}
 }
 
 // A folder that shares files with the run directory is refused, by whatever name, and nothing in it is touched.
