@@ -49,7 +49,8 @@ func New(cfg Config, kinds ...Kind) (*Scorer, error) {
 		}
 		takes[k.Name], offered[k.Name] = []string{"with"}, k
 	}
-	s := &Scorer{cfg: cfg.withDefaults(), thresholds: map[string]float64{}}
+	s := &Scorer{cfg: cfg.withDefaults()}
+	s.thresholds = s.cfg.thresholds()
 	if err := errors.Join(cfg.validate(takes), s.open(offered)); err != nil {
 		return nil, errors.Join(err, s.closeGraders())
 	}
@@ -74,9 +75,6 @@ func (s *Scorer) open(offered map[string]Kind) error {
 	for i, spec := range s.cfg.Graders {
 		d := &desk{Spec: spec, limit: s.cfg.Timeout}
 		s.desks = append(s.desks, d)
-		if spec.Threshold != nil {
-			s.thresholds[spec.Name] = *spec.Threshold
-		}
 		if k, ok := offered[spec.Kind]; ok {
 			if err := d.make(k); err != nil {
 				errs = append(errs, fmt.Errorf("graders[%d] (%s): %w", i, spec.Name, err))

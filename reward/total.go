@@ -25,13 +25,18 @@ const (
 // Combine makes the reward of stored components by the configuration's rule, as its Scorer does; nil = there is none.
 func (c Config) Combine(rs []episode.Reward) *float64 {
 	c = c.withDefaults()
-	thresholds := map[string]float64{}
+	return total(c.Total, rs, c.thresholds())
+}
+
+// thresholds are those of the graders that have one, by name.
+func (c Config) thresholds() map[string]float64 {
+	list := map[string]float64{}
 	for _, spec := range c.Graders {
 		if spec.Threshold != nil {
-			thresholds[spec.Name] = *spec.Threshold
+			list[spec.Name] = *spec.Threshold
 		}
 	}
-	return total(c.Total, rs, thresholds)
+	return list
 }
 
 // total applies a rule. thresholds holds those of Config.Graders by the component's name.

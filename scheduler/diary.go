@@ -58,7 +58,9 @@ func (r *Rollout) unplayed(e *episode.Episode, f *episode.Fault) {
 			return
 		}
 		if _, _, err := r.tools(e); err == nil { // as play has them: they are part of the prompt that the turns follow
-			r.goOn(e)
+			if err := e.Rebuild(); err != nil { // it goes on nowhere, so nobody is told that it does
+				r.Sched.cfg.Trace.resumed(e, err)
+			}
 		}
 	})
 	e.Fail(f)

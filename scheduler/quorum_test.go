@@ -213,10 +213,15 @@ func TestQuorumCutsWhatWasBegunBefore(t *testing.T) {
 		for _, defers := range []bool{false, true} {
 			again := of()
 			again.Done, again.Good, again.Quorum.Defer = func(id string) bool { return id == stored }, func(string) bool { return true }, defers
-			totals, sink, err := play(t, Config{Endpoints: fleet(m)}, again)
+			resumed := 0
+			trace := Trace{Resumed: func(*episode.Episode, error) { resumed++ }}
+			totals, sink, err := play(t, Config{Endpoints: fleet(m), Trace: trace}, again)
 			row := sink.rows[cut]
 			if err != nil || row == nil {
 				t.Fatalf("%+v, %v", totals, err)
+			}
+			if resumed != 0 { // one is cut, the other is begun anew
+				t.Errorf("%d episodes are told to go on", resumed)
 			}
 			switch {
 			case !defers && (row.Stop != episode.StopQuorum || len(row.Turns) != 2 || row.Attempt != 1 || !slices.Contains(row.Flags, episode.FlagResumed)):

@@ -44,10 +44,10 @@ serve() {
   die "nothing listens on port $port"
 }
 
-# try NAME URL: suite, push, growth, push, pull; the environment says where URL is.
+# try NAME URL: suite, push, pull, growth (by other rewards), push, pull over the earlier state; the environment says where URL is.
 try() {
   local name=$1 url=$2
-  rm -rf "$work/copy"
+  rm -rf "$work/copy" "$work/grown"
   TRANCHE_STORE_URLS="$url/suite" "$work/suite" -test.run "TestEveryStore/${url%%:*}:" -test.count 1 >"$work/$name.log" || {
     tail -n 40 "$work/$name.log"
     die "$name: the suite failed"
@@ -55,8 +55,13 @@ try() {
   "$work/tranche" push "$work/a" "$url/run" -q
   "$work/tranche" pull "$url/run" "$work/copy" -q
   cmp "$work/a/manifest.json" "$work/copy/manifest.json"
+  cp -r "$work/copy" "$work/grown"
+  "$work/tranche" rescore "$work/grown" -c "$work/contains.yaml" -q >/dev/null
+  "$work/tranche" push "$work/grown" "$url/run" -q
+  "$work/tranche" pull "$url/run" "$work/copy" -q
+  cmp "$work/grown/manifest.json" "$work/copy/manifest.json"
   "$work/tranche" view "$work/copy" >/dev/null
-  say "$name: $url: suite, push and pull went well"
+  say "$name: $url: suite, push and pull, also of what it grew by, went well"
 }
 
 run() {
@@ -67,6 +72,7 @@ run() {
   go build -o "$work/tranche" ./cmd/tranche
   go test -c -o "$work/suite" ./storage/objectstore
   "$work/tranche" run examples/arithmetic/tasks.jsonl -n 8 -q -o "$work/a" >/dev/null
+  echo 'reward: contains' >"$work/contains.yaml"
   unset "${!AWS_@}" "${!AZURE_@}" "${!GOOGLE_@}" STORAGE_EMULATOR_HOST
   export AWS_EC2_METADATA_DISABLED=true AWS_ACCESS_KEY_ID=tranche AWS_SECRET_ACCESS_KEY=tranche-secret AWS_REGION=us-east-1
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // ErrExists: there is a file of that name already.
@@ -25,7 +26,7 @@ func publishFile(fsys fileSystem, path string, replace bool, write func(io.Write
 		return err
 	}
 	dir, name := filepath.Split(path)
-	temp := filepath.Join(dir, tempPrefix+strconv.Itoa(os.Getpid())+"-"+name)
+	temp := filepath.Join(dir, halfName(name))
 	err := writeThrough(fsys, temp, write)
 	if err == nil {
 		err = check(temp)
@@ -47,6 +48,16 @@ func publishFile(fsys fileSystem, path string, replace bool, write func(io.Write
 		return fmt.Errorf("sync the folder of %s: %w", path, err)
 	}
 	return nil
+}
+
+// halfName is what a file is called until it is whole.
+func halfName(name string) string { return tempPrefix + strconv.Itoa(os.Getpid()) + "-" + name }
+
+// HalfPublished tells what a file was to be called that PublishFile was writing, in whatever process, when that was killed; false for any other file.
+func HalfPublished(base string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(base, tempPrefix)
+	process, name, dash := strings.Cut(rest, "-")
+	return name, ok && dash && strings.Trim(process, "0123456789") == ""
 }
 
 func free(fsys fileSystem, path string, replace bool) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync/atomic"
 
 	"tranche/storage"
@@ -100,8 +101,12 @@ func (c *compactCmd) coded(a *app, err error) error {
 	case errors.Is(err, storage.ErrDamaged):
 		return damaged(a, c.Dir, err)
 	}
-	if said := troubleOf(err, c.Dir, 0); said != "" {
-		err = fmt.Errorf("%w\n%s\nNothing was lost: %s view %s", err, said, a.program, quoted(c.Dir))
+	if said := troubleOf(err, c.Dir, "as much as the files that become one take (--part-bytes at most)"); said != "" {
+		kept := "Nothing was lost:"
+		if errors.Is(err, fs.ErrNotExist) {
+			kept = "Rows that were in them alone are lost. What is left:"
+		}
+		err = fmt.Errorf("%w\n%s\n%s %s view %s", err, said, kept, a.program, quoted(c.Dir))
 	}
 	return withCode(codeDisk, err)
 }
@@ -137,7 +142,7 @@ func (r compactReport) text() string {
 	if r.Into == 0 {
 		p.line("%s: no small files lie side by side", r.Dir)
 	} else {
-		p.line("%s: %d small files with %d rows were made into %d, %s into %s", r.Dir, r.Files, r.Rows, r.Into, sizeText(r.Before), sizeText(r.After))
+		p.line("%s: %d small files with %d rows were made into %d, %s into %s", r.Dir, r.Files, r.Rows, r.Into, roughBytes(r.Before), roughBytes(r.After))
 	}
 	for _, why := range r.Left {
 		p.line("  left: %s", why)

@@ -15,7 +15,7 @@ func (s *session) diskTrouble(err error) error {
 	if s.writer != nil {
 		waiting = s.writer.Unpublished()
 	}
-	said := troubleOf(err, s.dir, waiting)
+	said := troubleOf(err, s.dir, roomText(waiting+spareBytes)+" at most for the rows that wait in the journal, and more for what is still to be played")
 	if said == "" || errors.Is(err, storage.ErrDamaged) {
 		return err
 	}
@@ -23,20 +23,24 @@ func (s *session) diskTrouble(err error) error {
 	if _, ok, rerr := readRunFile(s.dir); ok && rerr == nil {
 		then = s.a.program + " resume " + quoted(s.dir)
 	}
-	return fmt.Errorf("%w\n%s\nWhat was acknowledged before is kept. Then: %s", err, said, then)
+	kept := "What was acknowledged before is kept."
+	if errors.Is(err, fs.ErrNotExist) {
+		kept = "Rows that were in them alone are lost, and will be played again."
+	}
+	return fmt.Errorf("%w\n%s\n%s Then: %s", err, said, kept, then)
 }
 
-// troubleOf says what a failing disk wants done; "" = the error is of no kind that is known. waiting is what the journal still has to bring into files, bytes.
-func troubleOf(err error, dir string, waiting int64) string {
+// troubleOf says what a failing disk wants done; "" = the error is of no kind that is known. need is the room that is needed, and what for.
+func troubleOf(err error, dir, need string) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		free := ""
 		if n, ok := storage.FreeBytes(dir); ok {
-			free = fmt.Sprintf(" (%s free)", sizeText(n))
+			free = fmt.Sprintf(" (%s free)", roughBytes(n))
 		}
-		return fmt.Sprintf("The file system of %s is full%s. Free some space: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, free, sizeText(waiting+spareBytes))
+		return fmt.Sprintf("The file system of %s is full%s. Free some space. Needed: %s.", dir, free, need)
 	case errors.Is(err, syscall.EDQUOT):
-		return fmt.Sprintf("The quota on the file system of %s is used up. Free some space or have it raised: %s at most are needed for the rows that wait in the journal, and more for what is still to be played.", dir, sizeText(waiting+spareBytes))
+		return fmt.Sprintf("The quota on the file system of %s is used up. Free some space or have it raised. Needed: %s.", dir, need)
 	case errors.Is(err, syscall.EFBIG):
 		return fmt.Sprintf("A file in %s may not grow any further: `ulimit -f` shows the limit of this shell. A file of the journal takes what one or two parts do (--part-bytes).", dir)
 	case errors.Is(err, syscall.EROFS):
@@ -44,7 +48,7 @@ func troubleOf(err error, dir string, waiting int64) string {
 	case errors.Is(err, syscall.EIO):
 		return fmt.Sprintf("The device below %s reports errors. What it took just now may not be on it; look there first (dmesg).", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("Files of %s were removed or moved while they were written. Rows that were in them alone are lost, and will be played again.", dir)
+		return fmt.Sprintf("Files of %s were removed or moved while they were written.", dir)
 	}
 	return ""
 }
@@ -52,10 +56,5 @@ func troubleOf(err error, dir string, waiting int64) string {
 // spareBytes is for the small files of a run: manifest, summary, account, and the footer of a part.
 const spareBytes = 4 << 20
 
-// sizeText writes a size for people, rounded up.
-func sizeText(n int64) string {
-	if n < 10<<20 {
-		return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10)
-	}
-	return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)
-}
+// roomText is a size for people that is no less than n in any unit.
+func roomText(n int64) string { return roughBytes(n + n/8 + 1<<20) }

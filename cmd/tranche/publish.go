@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"tranche/storage/objectstore"
@@ -36,6 +37,7 @@ func (s *session) openPublishing(ctx context.Context) error {
 	}
 	pusher, err := objectstore.NewPusher(objectstore.Push{Dir: s.dir, Store: store})
 	if err == nil {
+		s.publishing.pusher = pusher // which may hold the directory from now on; dropPublishing lets go of it
 		err = pusher.Prepare(ctx)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -47,7 +49,6 @@ func (s *session) openPublishing(ctx context.Context) error {
 	if err != nil {
 		return storeFault(fmt.Errorf("publish: %w", err), startCode(err))
 	}
-	s.publishing.pusher = pusher
 	return nil
 }
 
@@ -92,7 +93,8 @@ func (s *session) finishPublishing(r *report) error {
 	pushed := s.publishing.pusher.Progress()
 	r.Published = &pushed
 	if err != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("not all is published to %s; `%s push %s %s` goes on", pushed.URL, s.a.program, quoted(s.dir), quoted(s.set.Publish)))
+		why := short(visibleLine(strings.TrimPrefix(err.Error(), pushed.URL+": ")), 300) // where the run ended badly itself, nothing else says it
+		r.Notes = append(r.Notes, fmt.Sprintf("not all is published to %s: %s; `%s push %s %s` goes on", pushed.URL, why, s.a.program, quoted(s.dir), quoted(s.set.Publish)))
 		return storeFault(fmt.Errorf("publish: %w", err), codeDisk)
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("published to %s: %s", pushed.URL, pushedText(pushed)))

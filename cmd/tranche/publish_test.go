@@ -25,7 +25,7 @@ func TestAStoreThatLacksSomethingAtTheEnd(t *testing.T) {
 	})
 	s, dir := newShell(t), filepath.Join(t.TempDir(), "x")
 	s.do(codeDisk, "run", "../../examples/arithmetic/tasks.jsonl", "--limit", "10", "-o", dir, "--publish", "s3://bucket/x")
-	for _, want := range []string{"10 of 10 stored", "not all is published to s3://bucket/x; `tranche push " + dir + " 's3://bucket/x'` goes on"} {
+	for _, want := range []string{"10 of 10 stored", "not all is published to s3://bucket/x: put parts/part-00000.parquet: not allowed: HTTP 403 AccessDenied: Access Denied.; `tranche push " + dir + " 's3://bucket/x'` goes on"} {
 		if !strings.Contains(s.out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, s.out.String())
 		}
@@ -44,7 +44,10 @@ func TestAStoreThatLacksSomethingAtTheEnd(t *testing.T) {
 	if store.Data("x/manifest.json") == nil {
 		t.Error("the store has no manifest")
 	}
-	s.do(codeOK, "resume", dir)
+	store.Intercept(func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusForbidden); return true })
+	s.do(codeEndpoint, "resume", dir)
+	store.Intercept(nil)
+	s.do(codeOK, "resume", dir) // the one that was refused left no lock
 	if !strings.Contains(s.out.String(), "published to s3://bucket/x: 10 rows") {
 		t.Errorf("resume said\n%s", s.out.String())
 	}

@@ -126,7 +126,14 @@ func (c *tasksCommand) start(line string, rows int, stderr io.Writer) error {
 // halt ends the program because nothing more is to be drawn: a read may be waiting for it.
 func (c *tasksCommand) halt() {
 	c.halted.Store(true)
-	offspring.End(c.cmd)
+	c.end()
+}
+
+// end kills the program's group, unless the program was seen to end: the group went with it, and its number may be another's by now.
+func (c *tasksCommand) end() {
+	if len(c.over) == 0 {
+		offspring.End(c.cmd)
+	}
 }
 
 // Read gives what the program writes. The end of a program that was stopped with the run is no end of the tasks; that of one that failed is, so that what it
@@ -178,7 +185,7 @@ func (c *tasksCommand) close() (err error) {
 		if len(c.over) == 0 { // it runs, and nobody wants more of it
 			c.halted.Store(true)
 		}
-		offspring.End(c.cmd)
+		c.end()
 		failed := <-c.over
 		c.over <- failed // for failure
 		err = errors.Join(c.out.Close(), c.kept.Close())

@@ -107,18 +107,19 @@ func (s *Server) gsObject(w http.ResponseWriter, r *http.Request, name string, q
 	}
 }
 
-func (s *Server) gsStore(w http.ResponseWriter, about gsAbout, data []byte, when condition) {
+func (s *Server) gsStore(w http.ResponseWriter, about gsAbout, data []byte, when condition) (made bool) {
 	sum := md5.Sum(data)
 	if about.MD5 != base64.StdEncoding.EncodeToString(sum[:]) {
 		gsError(w, 400, "invalid", "Provided MD5 hash doesn't match")
-		return
+		return false
 	}
 	o, ok := s.put(about.Name, data, about.Metadata["sha256"], when)
 	if !ok {
 		gsError(w, 412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
-		return
+		return false
 	}
 	sendJSON(w, gsDescribe(about.Name, o))
+	return true
 }
 
 func (s *Server) gsUpload(w http.ResponseWriter, r *http.Request, q url.Values) {
@@ -132,8 +133,7 @@ func (s *Server) gsUpload(w http.ResponseWriter, r *http.Request, q url.Values) 
 			return
 		}
 		size, _ := strconv.ParseInt(r.Header.Get("X-Upload-Content-Length"), 10, 64)
-		text, _ := json.Marshal(about)
-		id := s.begin(&upload{name: string(text), when: gsCondition(q), size: size, parts: map[int][]byte{}})
+		id := s.begin(&upload{about: about, when: gsCondition(q), size: size, parts: map[int][]byte{}})
 		w.Header().Set("Location", s.URL()+r.URL.Path+"?upload_id="+id)
 	case q.Get("uploadType") == "multipart":
 		_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -171,9 +171,14 @@ func (s *Server) gsMultipart(w http.ResponseWriter, in *multipart.Reader, when c
 func (s *Server) gsChunk(w http.ResponseWriter, r *http.Request, id string) {
 	s.mu.Lock()
 	u := s.uploads[id]
+	done := u != nil && u.done
 	s.mu.Unlock()
 	if u == nil {
 		gsError(w, 404, "notFound", "no such upload")
+		return
+	}
+	if o, ok := s.object(u.about.Name); done && ok { // a session tells what came of it, as often as it is asked
+		sendJSON(w, gsDescribe(u.about.Name, o))
 		return
 	}
 	if r.Method == http.MethodDelete {
@@ -206,8 +211,11 @@ func (s *Server) gsChunk(w http.ResponseWriter, r *http.Request, id string) {
 		w.WriteHeader(308)
 		return
 	}
-	var about gsAbout
-	_ = json.Unmarshal([]byte(u.name), &about) // written by gsUpload
-	s.take(id)
-	s.gsStore(w, about, data, u.when)
+	if !s.gsStore(w, u.about, data, u.when) {
+		s.take(id)
+		return
+	}
+	s.mu.Lock()
+	u.done, u.parts = true, nil
+	s.mu.Unlock()
 }

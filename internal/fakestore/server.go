@@ -31,7 +31,6 @@ type Server struct {
 	objects   map[string]object // by full name
 	uploads   map[string]*upload
 	last      int // version or upload that was given out
-	requests  map[string]int
 }
 
 type object struct {
@@ -43,25 +42,26 @@ type object struct {
 // upload is what came of an object so far.
 type upload struct {
 	name  string
+	about gsAbout
 	sum   string
 	when  condition
 	size  int64
 	parts map[int][]byte
 	blob  map[string][]byte
+	done  bool // the object is there
 }
 
 type condition struct{ none, match string }
 
 // New serves one of s3, gs and az until the test ends.
 func New(t testing.TB, scheme string) *Server {
-	s := &Server{Bucket: "bucket", Page: 3, objects: map[string]object{}, uploads: map[string]*upload{}, requests: map[string]int{}}
+	s := &Server{Bucket: "bucket", Page: 3, objects: map[string]object{}, uploads: map[string]*upload{}}
 	s.serve = map[string]func(http.ResponseWriter, *http.Request){"s3": s.s3, "gs": s.gs, "az": s.az}[scheme]
 	if s.serve == nil {
 		t.Fatalf("fakestore: no such service: %s", scheme)
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
-		s.requests[r.Method]++
 		intercept := s.intercept
 		s.mu.Unlock()
 		if intercept == nil || !intercept(w, r) {
@@ -77,9 +77,6 @@ func (s *Server) URL() string { return s.http.URL }
 
 // Serve answers a request as if none were intercepted.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request) { s.serve(w, r) }
-
-// Close ends it before the test does.
-func (s *Server) Close() { s.http.Close() }
 
 // Intercept puts f before every request; f answers it itself when it returns true. nil = none.
 func (s *Server) Intercept(f func(w http.ResponseWriter, r *http.Request) bool) {
@@ -129,14 +126,13 @@ func (s *Server) Remove(name string) {
 func (s *Server) Uploads() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.uploads)
-}
-
-// Requests is how many came, by method.
-func (s *Server) Requests() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.requests)
+	n := 0
+	for _, u := range s.uploads {
+		if !u.done {
+			n++
+		}
+	}
+	return n
 }
 
 // next gives a version out. The caller holds mu.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"tranche/storage"
@@ -17,6 +20,8 @@ const longestAbsent = time.Minute
 // Follower pushes what a run publishes, while it publishes, in a goroutine of its own: nothing of the run waits for it.
 type Follower struct {
 	pusher *Pusher
+	store  Store        // the pusher's own; it has one that tells of movement meanwhile
+	moved  atomic.Int64 // when bytes went out, or an answer came, the last time; Unix, ns
 	tell   func(text string)
 	stop   chan struct{} // closed by Finish
 	done   chan struct{} // closed by the goroutine
@@ -28,7 +33,8 @@ type Follower struct {
 // with Finish or Close.
 func Follow(ctx context.Context, p *Pusher, tell func(text string)) *Follower {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &Follower{pusher: p, tell: tell, stop: make(chan struct{}), done: make(chan struct{}), cancel: cancel}
+	f := &Follower{pusher: p, store: p.Store, tell: tell, stop: make(chan struct{}), done: make(chan struct{}), cancel: cancel}
+	p.Store, p.moves = &movingStore{p.Store, f.moves}, f.moves
 	go f.run(ctx)
 	return f
 }
@@ -107,6 +113,87 @@ func stateOf(dir string) state {
 // Finish pushes what there is now, after the run, and ends. It gives up when nothing went out for Push.Patience, or ctx ends. The error
 // says why the store lacks something.
 func (f *Follower) Finish(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	stuck := false                       // read after watch
+	if _, ok := f.store.(*folder); !ok { // where syncing a large file takes its time
+		f.moves()
+		watch.Go(func() {
+			if stuck = f.standsStill(ctx); stuck {
+				cancel()
+			}
+		})
+	}
+	err := f.finish(ctx)
+	cancel()
+	watch.Wait()
+	f.pusher.Store = f.store
+	if err != nil && stuck && f.final == nil {
+		return named(f.store, &Error{Op: "push", Err: fmt.Errorf("nothing went out for %v", f.pusher.Patience)})
+	}
+	return err
+}
+
+func (f *Follower) moves() { f.moved.Store(time.Now().UnixNano()) }
+
+// standsStill waits until nothing has moved for Push.Patience, true, or ctx ends. A request to a store that does not answer takes longer than that, and is
+// made again.
+func (f *Follower) standsStill(ctx context.Context) bool {
+	for {
+		left := f.pusher.Patience - time.Since(time.Unix(0, f.moved.Load()))
+		if left <= 0 {
+			return true
+		}
+		if sleep(ctx, left) != nil {
+			return false
+		}
+	}
+}
+
+// movingStore tells of every answer, and of every stretch of a body that is taken.
+type movingStore struct {
+	Store
+	moves func()
+}
+
+func (m *movingStore) Put(ctx context.Context, key string, body io.ReaderAt, size int64, sum string, when Condition) (Object, error) {
+	return told(m, func() (Object, error) {
+		return m.Store.Put(ctx, key, &movingBody{body, m.moves}, size, sum, when)
+	})
+}
+
+func (m *movingStore) Stat(ctx context.Context, key string) (Object, error) {
+	return told(m, func() (Object, error) { return m.Store.Stat(ctx, key) })
+}
+
+func (m *movingStore) List(ctx context.Context) ([]Object, error) {
+	return told(m, func() ([]Object, error) { return m.Store.List(ctx) })
+}
+
+func (m *movingStore) Delete(ctx context.Context, key string) error {
+	_, err := told(m, func() (struct{}, error) { return struct{}{}, m.Store.Delete(ctx, key) })
+	return err
+}
+
+func told[T any](m *movingStore, ask func() (T, error)) (T, error) {
+	v, err := ask()
+	if err == nil {
+		m.moves()
+	}
+	return v, err
+}
+
+type movingBody struct {
+	io.ReaderAt
+	moves func()
+}
+
+func (m *movingBody) ReadAt(b []byte, at int64) (int, error) {
+	m.moves()
+	return m.ReaderAt.ReadAt(b, at)
+}
+
+func (f *Follower) finish(ctx context.Context) error {
 	defer f.cancel()
 	close(f.stop)
 	select {
@@ -144,4 +231,5 @@ func (f *Follower) flush(ctx context.Context) error {
 func (f *Follower) Close() {
 	f.cancel()
 	<-f.done
+	f.pusher.Store = f.store
 }

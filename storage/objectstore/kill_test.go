@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,11 +56,16 @@ func killed(t *testing.T, dir, url string, after time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+dir, childURLEnv+"="+url)
-	if after > 0 {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if after > 0 { // there is a process by now
 		timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
 		defer timer.Stop()
 	}
-	out, err := cmd.CombinedOutput()
+	err := cmd.Wait()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -67,7 +73,7 @@ func killed(t *testing.T, dir, url string, after time.Duration) bool {
 	case errors.As(err, &exit) && !exit.Exited() && after > 0:
 		return true
 	}
-	t.Fatalf("the push failed: %v\n%s", err, out)
+	t.Fatalf("the push failed: %v\n%s", err, &out)
 	return false
 }
 
@@ -156,6 +162,7 @@ func TestPullWhileItIsPushed(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
+		defer close(ended) // a failing play ends this goroutine
 		for i := range 6 {
 			w, err := storage.Open(storage.Config{Dir: dir, RetryFailed: i%3 == 2})
 			if err != nil {

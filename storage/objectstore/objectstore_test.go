@@ -30,21 +30,9 @@ func useFake(t testing.TB, scheme string) (server *fakestore.Server, url string)
 	}
 	server = fakestore.New(t, scheme)
 	for name, value := range environment(scheme, server) {
-		setenv(t, name, value)
+		t.Setenv(name, value)
 	}
 	return server, scheme + "://" + server.Bucket + "/runs/place of ä+b/x"
-}
-
-func setenv(t testing.TB, name, value string) {
-	old, had := os.LookupEnv(name)
-	if err := os.Setenv(name, value); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if os.Unsetenv(name); had {
-			os.Setenv(name, old)
-		}
-	})
 }
 
 func environment(scheme string, s *fakestore.Server) map[string]string {

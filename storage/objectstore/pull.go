@@ -14,7 +14,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"tranche/storage"
@@ -63,7 +62,7 @@ type Pulled struct {
 // Puller brings a run from a store into a directory. One goroutine calls its methods; Progress may be called by any.
 type Puller struct {
 	Pull
-	claims bool       // the run has a run.yaml, which is fetched first
+	begun  bool       // the directory was looked at, and is this pull's since
 	same   bool       // the directory has the manifest of the store
 	mu     sync.Mutex // guards result
 	result Pulled
@@ -77,7 +76,7 @@ func NewPuller(cfg Pull) (*Puller, error) {
 	if err := apart(cfg.Store, cfg.Dir); err != nil {
 		return nil, err
 	}
-	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, 4)
+	cfg.Width, cfg.Attempts = cmp.Or(cfg.Width, 4), cmp.Or(cfg.Attempts, readings)
 	return &Puller{Pull: cfg, result: Pulled{URL: cfg.Store.String(), Dir: cfg.Dir}}, nil
 }
 
@@ -127,9 +126,10 @@ func (p *Puller) all(ctx context.Context, found remote) error {
 }
 
 func (p *Puller) state(ctx context.Context, found remote) error {
-	if _, err := p.before(ctx, found); err != nil {
+	if err := p.before(ctx, found); err != nil {
 		return err
 	}
+	p.begun = true
 	parts, extras, err := p.plan(ctx, found)
 	if err != nil {
 		return err
@@ -169,59 +169,78 @@ func (p *Puller) state(ctx context.Context, found remote) error {
 }
 
 // before looks at the directory: what it holds must be an earlier state of the same run, without rows that nobody else has.
-func (p *Puller) before(ctx context.Context, found remote) (storage.Manifest, error) {
+func (p *Puller) before(ctx context.Context, found remote) error {
 	says := func(err error) error { return fmt.Errorf("%s %w", p.Dir, err) }
 	ours, err := os.ReadFile(filepath.Join(p.Dir, runFileKey))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return storage.Manifest{}, err
+		return err
 	}
 	theirs, _, err := readObject(ctx, p.Store, runFileKey)
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return storage.Manifest{}, err
+		return err
 	}
 	if len(ours) > 0 && !bytes.Equal(ours, theirs) {
-		return storage.Manifest{}, says(ErrOtherRun)
+		return says(ErrOtherRun)
 	}
-	p.claims, p.same = len(theirs) > 0, false
+	p.same = false
 	m, text, err := storage.LoadManifest(p.Dir)
 	switch {
 	case errors.Is(err, storage.ErrNotRun):
-		return storage.Manifest{}, p.unclaimed(len(ours) > 0)
+		if len(ours) > 0 || p.begun { // a pull of this run began
+			return nil
+		}
+		return p.unclaimed(found.manifest, len(theirs) > 0)
 	case err != nil:
-		return m, err
+		return err
 	}
 	if sumBytes(text) == found.sum {
 		p.same = true
-		return m, nil
+		return nil
 	}
 	if err := follows(m, found.manifest, says); err != nil {
-		return m, err
+		return err
 	}
 	switch rows, err := storage.JournalRows(p.Dir); {
 	case err != nil:
-		return m, err
+		return err
 	case rows > 0:
-		return m, fmt.Errorf("%s has %d rows in its journal that the store has not: it %w than %s", p.Dir, rows, ErrAhead, p.Store)
+		return fmt.Errorf("%s has %d rows in its journal that the store has not: it %w than %s", p.Dir, rows, ErrAhead, p.Store)
 	}
-	return m, nil
+	return nil
 }
 
-// unclaimed refuses a directory without a manifest that has files with rows, where no pull of this run has begun.
-func (p *Puller) unclaimed(begun bool) error {
-	if begun || !p.claims {
-		return nil
+// unclaimed refuses a directory with neither a manifest nor run.yaml that has files with rows. Where the store has no run.yaml either, a pull that was killed
+// left none, and may have left files that are listed.
+func (p *Puller) unclaimed(listed storage.Manifest, claims bool) error {
+	may := map[string]int64{}
+	if !claims {
+		for _, part := range listed.Published() {
+			may[part.Path] = part.Bytes
+		}
 	}
-	files, err := filepath.Glob(filepath.Join(p.Dir, "parts", "*.parquet"))
-	if err != nil || len(files) == 0 {
-		return err
+	here := os.DirFS(p.Dir) // a pattern with the path in it would take [ for a class
+	for _, pattern := range []string{"parts/*.parquet", "failures/*.parquet", "rewards/*/*.parquet"} {
+		files, err := fs.Glob(here, pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range files {
+			info, err := fs.Stat(here, name)
+			if err != nil {
+				return err
+			}
+			if size, ok := may[name]; !ok || size != info.Size() {
+				return fmt.Errorf("%s %w: %s, and no %s; expected a new or an empty directory", p.Dir, ErrStray, p.path(name), manifestKey)
+			}
+		}
 	}
-	return fmt.Errorf("%s %w: %s, and no %s; expected a new or an empty directory", p.Dir, ErrStray, files[0], manifestKey)
+	return nil
 }
 
 // plan lists what is to be there. Names come from the store and are not trusted: only those that a run has are taken.
 func (p *Puller) plan(ctx context.Context, found remote) (parts []storage.Part, extras []Object, err error) {
 	parts = found.manifest.Published()
-	var size int64
+	size := found.bytes
 	for _, part := range parts {
 		if !storage.IsPartPath(part.Path) {
 			return nil, nil, fmt.Errorf("%w: %s lists %q, which is no name of a part", errWrongName, manifestKey, part.Path)
@@ -286,6 +305,7 @@ func (p *Puller) part(ctx context.Context, part storage.Part) error {
 // more lines here: they were written since it was pushed.
 func (p *Puller) extra(ctx context.Context, o Object) error {
 	if here, err := os.Stat(p.path(o.Key)); err == nil && (p.same || path.Ext(o.Key) == ".jsonl" && here.Size() > o.Bytes) {
+		p.settle(here.Size(), false)
 		return nil
 	}
 	err := p.fetch(ctx, o.Key, -1, "")
@@ -297,27 +317,22 @@ func (p *Puller) extra(ctx context.Context, o Object) error {
 
 // fetch writes an object to a file of its own name when it is whole: size and sum are what it must have, -1 and "" = what the store
 // says of it.
-func (p *Puller) fetch(ctx context.Context, key string, size int64, sum string) (err error) {
-	t := triesOf(Config{}.withDefaults())
-	t.attempts = p.Attempts
-	return t.do(ctx, func() error { return p.fetchOnce(ctx, key, size, sum) })
+func (p *Puller) fetch(ctx context.Context, key string, size int64, sum string) error {
+	return reading(ctx, p.Store, key, p.Attempts, func(body io.Reader, o Object) error {
+		if size < 0 {
+			return p.write(body, key, o.Bytes, o.SHA256)
+		}
+		return p.write(body, key, size, sum)
+	})
 }
 
-func (p *Puller) fetchOnce(ctx context.Context, key string, size int64, sum string) error {
-	body, o, err := p.Store.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if size < 0 {
-		size, sum = o.Bytes, o.SHA256
-	}
+func (p *Puller) write(body io.Reader, key string, size int64, sum string) error {
 	name := p.path(key)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
 	in, h, n := &source{r: body}, sha256.New(), int64(0)
-	err = storage.PublishFile(name, true, func(w io.Writer) (err error) {
+	err := storage.PublishFile(name, true, func(w io.Writer) (err error) {
 		n, err = io.Copy(io.MultiWriter(w, h), in)
 		return err
 	}, func(string) error {
@@ -382,7 +397,7 @@ func (p *Puller) dropIn(folder string, listed map[string]bool) error {
 	}
 	for _, e := range entries {
 		key := path.Join(folder, e.Name())
-		if e.IsDir() || listed[key] || !storage.IsPartPath(key) && !halfFetched(key) {
+		if e.IsDir() || listed[key] || !storage.IsPartPath(key) && !half(key) {
 			continue
 		}
 		if err := os.Remove(p.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -392,11 +407,10 @@ func (p *Puller) dropIn(folder string, listed map[string]bool) error {
 	return nil
 }
 
-// halfFetched tells whether a file is one that storage.PublishFile was writing for a run.
-func halfFetched(key string) bool {
+// half tells whether a file is one that storage.PublishFile was writing for a run.
+func half(key string) bool {
 	folder, base := path.Split(key)
-	rest, ok := strings.CutPrefix(base, halfPrefix)
-	process, name, dash := strings.Cut(rest, "-")
+	name, ok := storage.HalfPublished(base)
 	key = folder + name
-	return ok && dash && strings.Trim(process, "0123456789") == "" && (storage.IsPartPath(key) || storage.IsExtra(key) || key == manifestKey)
+	return ok && (storage.IsPartPath(key) || storage.IsExtra(key) || key == manifestKey)
 }

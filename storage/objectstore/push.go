@@ -105,6 +105,7 @@ type Pusher struct {
 	same   map[string]string // objects that are known to be whole, and their sums
 	remote remote
 	tried  map[string]bool // sums of manifests that were put, or may have been
+	moves  func()          // told while a file is summed up
 
 	mu     sync.Mutex // guards result, and have and same while objects are on their way
 	result Pushed
@@ -115,6 +116,7 @@ type remote struct {
 	there    bool
 	version  string
 	sum      string
+	bytes    int64
 	manifest storage.Manifest
 }
 
@@ -127,7 +129,7 @@ func NewPusher(cfg Push) (*Pusher, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	return &Pusher{Push: cfg, same: map[string]string{}, tried: map[string]bool{}, result: Pushed{URL: cfg.Store.String()}}, nil
+	return &Pusher{Push: cfg, same: map[string]string{}, tried: map[string]bool{}, moves: func() {}, result: Pushed{URL: cfg.Store.String()}}, nil
 }
 
 // Close lets another process push the directory.
@@ -301,27 +303,45 @@ func readRemote(ctx context.Context, s Store) (remote, error) {
 		return remote{}, err
 	}
 	m, err := storage.ParseManifest(s.String()+"/"+manifestKey, text)
-	return remote{true, o.Version, sumBytes(text), m}, err
+	return remote{true, o.Version, sumBytes(text), int64(len(text)), m}, err
 }
 
 // mostText is what a manifest or a run.yaml may have, bytes.
 const mostText = 1 << 30
 
+// readings is how often an object is read that breaks off, or comes with other bytes.
+const readings = 4
+
+// reading has an object read, and again where that did not go well and may. Get makes its own request again; that is not done here once more.
+func reading(ctx context.Context, s Store, key string, times int, read func(body io.Reader, o Object) error) error {
+	t := triesOf(Config{}.withDefaults())
+	t.attempts = times
+	var refused error
+	err := t.do(ctx, func() error {
+		body, o, err := s.Get(ctx, key)
+		if err != nil {
+			refused = err
+			return nil
+		}
+		defer body.Close()
+		return read(body, o)
+	})
+	return cmp.Or(refused, err)
+}
+
 // readObject reads a whole small object.
-func readObject(ctx context.Context, s Store, key string) ([]byte, Object, error) {
-	body, o, err := s.Get(ctx, key)
-	if err != nil {
-		return nil, o, err
-	}
-	defer body.Close()
-	b, err := io.ReadAll(io.LimitReader(body, mostText))
-	if err == nil && int64(len(b)) != o.Bytes {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return nil, o, noAnswer("get", key, err)
-	}
-	return b, o, nil
+func readObject(ctx context.Context, s Store, key string) (text []byte, about Object, err error) {
+	err = reading(ctx, s, key, readings, func(body io.Reader, o Object) (err error) {
+		text, err = io.ReadAll(io.LimitReader(body, mostText))
+		if err == nil && int64(len(text)) != o.Bytes {
+			err = io.ErrUnexpectedEOF
+		}
+		if about = o; err != nil {
+			return noAnswer("get", key, err)
+		}
+		return nil
+	})
+	return text, about, err
 }
 
 // sameRun tells whether the run.yaml of the place is that of the directory; another one is ErrOtherRun.
@@ -356,12 +376,33 @@ func (p *Pusher) stray(found remote, ours bool) error {
 	for _, part := range m.Published() {
 		listed[part.Path] = part.Bytes
 	}
+	extras, err := storage.Extras(p.Dir)
+	if err != nil {
+		return err
+	}
+	for _, key := range extras {
+		if listed[key], err = sizeOf(p.Dir, key); err != nil {
+			return err
+		}
+	}
 	for key, n := range p.have {
 		if bytes, ok := listed[key]; !ok || bytes != n {
 			return fmt.Errorf("%s %w: %q, and no %s; expected an empty place, or that of this run", p.Store, ErrStray, key, manifestKey)
 		}
 	}
 	return nil
+}
+
+// sizeOf is that of a file of a directory; 0 where it has gone meanwhile.
+func sizeOf(dir, key string) (int64, error) {
+	info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(key)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
 }
 
 // mayReplace tells whether the directory's manifest follows the one in the store.
@@ -372,8 +413,22 @@ func (p *Pusher) mayReplace(m storage.Manifest, sum string) error {
 	return follows(p.remote.manifest, m, p.says)
 }
 
+// kin tells datasets of rows from elsewhere apart, which have no run.yaml to do it; "" for a run.
+func kin(m storage.Manifest) string {
+	switch {
+	case m.Made != nil:
+		return m.Made.How + " " + m.Made.ID
+	case m.Rescored != nil:
+		return "rescore " + m.Rescored.Run + " " + m.Rescored.Set.Digest
+	}
+	return ""
+}
+
 // follows tells whether a manifest is a later state of the same run.
 func follows(was, is storage.Manifest, says func(error) error) error {
+	if kin(was) != kin(is) {
+		return says(ErrOtherRun)
+	}
 	if was.Generation > is.Generation {
 		return says(ErrAhead)
 	}
@@ -429,7 +484,7 @@ func (p *Pusher) pass(ctx context.Context, m storage.Manifest, text []byte) erro
 	if err := p.mayReplace(m, sum); err != nil {
 		return err
 	}
-	if err := p.sendAll(ctx, m); err != nil {
+	if err := p.sendAll(ctx, m, int64(len(text))); err != nil {
 		return p.unsure(err)
 	}
 	if err := p.putManifest(ctx, m, text, sum); err != nil {
@@ -451,13 +506,15 @@ func (p *Pusher) unsure(err error) error {
 }
 
 // sendAll sends run.yaml, which says whose the place is, then everything else but the manifest.
-func (p *Pusher) sendAll(ctx context.Context, m storage.Manifest) error {
+func (p *Pusher) sendAll(ctx context.Context, m storage.Manifest, manifestBytes int64) error {
 	extras, err := storage.Extras(p.Dir)
 	if err != nil {
 		return err
 	}
 	parts := m.Published()
-	p.plan(parts, extras)
+	if err := p.plan(parts, extras, manifestBytes); err != nil {
+		return err
+	}
 	if len(extras) > 0 && extras[0] == runFileKey {
 		if err := p.sendExtra(ctx, runFileKey); err != nil {
 			return err
@@ -471,13 +528,21 @@ func (p *Pusher) sendAll(ctx context.Context, m storage.Manifest) error {
 	return each(ctx, len(extras), p.Width, func(ctx context.Context, i int) error { return p.sendExtra(ctx, extras[i]) })
 }
 
-// plan counts what there is to be.
-func (p *Pusher) plan(parts []storage.Part, extras []string) {
-	files, size := len(parts)+len(extras)+1, int64(0)
+// plan counts what there is to be; size is that of the manifest.
+func (p *Pusher) plan(parts []storage.Part, extras []string, size int64) error {
+	files := len(parts) + len(extras) + 1
 	for _, part := range parts {
 		size += part.Bytes
 	}
+	for _, key := range extras {
+		n, err := sizeOf(p.Dir, key)
+		if err != nil {
+			return err
+		}
+		size += n
+	}
 	p.count(func(r *Pushed) { r.Files, r.Bytes, r.Of, r.OfBytes = 0, 0, files, size })
+	return nil
 }
 
 // isSame tells whether the store is known to hold these bytes, and counts the file if so.
@@ -589,7 +654,7 @@ func (p *Pusher) open(key string) (f *os.File, size int64, sum string, err error
 	info, err := f.Stat()
 	if err == nil {
 		size = info.Size()
-		sum, err = sumOf(f, 0, size)
+		sum, err = sumOf(&movingBody{f, p.moves}, 0, size)
 	}
 	if err != nil {
 		return nil, 0, "", errors.Join(err, f.Close())
@@ -609,7 +674,7 @@ func (p *Pusher) putManifest(ctx context.Context, m storage.Manifest, text []byt
 		if err != nil {
 			return err
 		}
-		p.remote = remote{true, o.Version, sum, m}
+		p.remote = remote{true, o.Version, sum, int64(len(text)), m}
 		p.count(func(r *Pushed) { r.Sent++; r.SentBytes += int64(len(text)) })
 	}
 	p.count(func(r *Pushed) {

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -344,6 +346,101 @@ func TestOtherPeoplesPlaces(t *testing.T) {
 	})
 }
 
+// A run and a dataset that was made of runs stay apart at one place and in one directory, whichever is newer: the dataset has no run.yaml that says so.
+func TestARunIsNoDataset(t *testing.T) {
+	run, set, other := t.TempDir(), filepath.Join(t.TempDir(), "set"), filepath.Join(t.TempDir(), "other")
+	session(t, run, 0, 20, false)
+	dataset(t, set, run, 10)
+	dataset(t, other, run, 15)
+	session(t, run, 20, 20, false)
+	if _, err := storage.Compact(t.Context(), storage.Compaction{Dir: run, PartBytes: 1 << 20, RowGroupBytes: 1 << 18}); err != nil { // its parts have other names now
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ there, comes string }{"run over dataset": {set, run}, "dataset over run": {run, set}, "dataset over dataset": {set, other}} {
+		t.Run(name, func(t *testing.T) {
+			_, url := useFake(t, "file")
+			s, before := mustStore(t, quick(url)), belongs(t, c.comes)
+			mustPush(t, c.there, s)
+			if _, err := push(t, c.comes, s); !errors.Is(err, ErrOtherRun) {
+				t.Errorf("pushed over another: %v", err)
+			}
+			mustEqual(t, stored(t, s), belongs(t, c.there))
+			if _, err := pull(t, s, c.comes); !errors.Is(err, ErrOtherRun) {
+				t.Errorf("pulled over another: %v", err)
+			}
+			mustEqual(t, belongs(t, c.comes), before)
+		})
+	}
+}
+
+// A push or a pull of a dataset that ended on its way goes on, though no run.yaml says whose the files are; files of others are refused.
+func TestADatasetGoesOn(t *testing.T) {
+	server, url := useFake(t, "s3")
+	s, run, base := mustStore(t, quick(url)), t.TempDir(), t.TempDir()
+	session(t, run, 0, 20, false)
+	set, back := filepath.Join(base, "set"), filepath.Join(base, "[b]ack")
+	dataset(t, set, run, 20)
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool { // no manifest comes in
+		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, manifestKey) {
+			return false
+		}
+		status(403)(w, r)
+		return true
+	})
+	if _, err := push(t, set, s); !errors.Is(err, ErrDenied) || len(server.Names()) < 3 {
+		t.Fatalf("%v, %d objects", err, len(server.Names()))
+	}
+	server.Intercept(nil)
+	if r := mustPush(t, set, s); r.Sent != 1 {
+		t.Errorf("sent anew: %+v", r)
+	}
+	mustEqual(t, stored(t, s), belongs(t, set))
+
+	if _, err := pull(t, s, back); err != nil {
+		t.Fatal(err)
+	}
+	want := belongs(t, back)
+	if err := os.Remove(filepath.Join(back, manifestKey)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := pull(t, s, back); err != nil || r.Fetched >= r.Files {
+		t.Errorf("%+v, %v", r, err)
+	}
+	mustEqual(t, belongs(t, back), want)
+	for _, name := range []string{"parts/part-00000.parquet", "failures/part-00007.parquet"} {
+		if err := errors.Join(os.Remove(filepath.Join(back, manifestKey)), os.WriteFile(filepath.Join(back, name), []byte("mine"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pull(t, s, back); !errors.Is(err, ErrStray) {
+			t.Errorf("%s of nobody: %v", name, err)
+		}
+		if text, err := os.ReadFile(filepath.Join(back, name)); err != nil || string(text) != "mine" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		if err := errors.Join(os.WriteFile(filepath.Join(back, manifestKey), []byte(want[manifestKey]), 0o644), os.Remove(filepath.Join(back, name))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pull(t, s, back); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dataset makes one of the first n episodes of a run, as `tranche sample` does.
+func dataset(t testing.TB, into, from string, n int) {
+	t.Helper()
+	var keep []string
+	for id := range rows(t, from) {
+		keep = append(keep, id)
+	}
+	slices.Sort(keep)
+	keep = keep[:n]
+	_, err := storage.Copy(t.Context(), storage.Copying{From: []string{from}, Into: into, How: "sample", Choice: fmt.Sprint(n), Keep: func(id string) bool { return slices.Contains(keep, id) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What a pull finds on the disk: it takes only what is its own.
 func TestPullIntoWhatIsThere(t *testing.T) {
 	_, url := useFake(t, "s3")
@@ -453,6 +550,39 @@ func TestPullComparesEverything(t *testing.T) {
 	mustEqual(t, belongs(t, back), belongs(t, dir))
 }
 
+// A connection that breaks off while the manifest comes is no reason to give up, and one request is not made more often than it is tried for.
+func TestWhatIsReadAgain(t *testing.T) {
+	server, url := useFake(t, "az") // the library for S3 makes one of its own
+	s, dir := mustStore(t, quick(url)), t.TempDir()
+	session(t, dir, 0, 8, false)
+	mustPush(t, dir, s)
+	var asked atomic.Int64
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, manifestKey) || asked.Add(1) > 1 {
+			return false
+		}
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("{"))
+		fakestore.Break(w, r, 0)
+		return true
+	})
+	if _, err := pull(t, s, filepath.Join(t.TempDir(), "back")); err != nil || asked.Load() < 2 {
+		t.Errorf("%v after %d requests for the manifest", err, asked.Load())
+	}
+	asked.Store(0)
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "parts/part-00000.parquet") {
+			return false
+		}
+		asked.Add(1)
+		status(503)(w, r)
+		return true
+	})
+	if _, err := pull(t, s, filepath.Join(t.TempDir(), "back")); !MayPass(err) || asked.Load() != int64(quick(url).Attempts) {
+		t.Errorf("%v after %d requests for a part", err, asked.Load())
+	}
+}
+
 // A part whose bytes are not those of the manifest goes nowhere.
 func TestADamagedPartIsNotPushed(t *testing.T) {
 	_, url := useFake(t, "s3")
@@ -510,6 +640,7 @@ func TestFollow(t *testing.T) {
 			s := mustStore(t, quick(url))
 			dir := t.TempDir()
 			p := newPush(t, dir, s)
+			p.Patience = time.Minute // nothing is to be given up here, however long a disk takes
 			if err := p.Prepare(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -591,6 +722,43 @@ func TestFinishGivesUp(t *testing.T) {
 		t.Errorf("all is sent again: %+v", r)
 	}
 	mustEqual(t, stored(t, s), belongs(t, dir))
+}
+
+// A store that takes requests and never answers is given up too, long before its connections are, whether it fell silent in the end or while the run went on.
+func TestFinishGivesUpASilentStore(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		server, url := useFake(t, "s3")
+		s, dir := mustStore(t, quick(url)), t.TempDir()
+		session(t, dir, 0, 8, false)
+		silent := make(chan struct{})
+		tell := sync.OnceFunc(func() { close(silent) })
+		server.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+			_, _ = io.Copy(io.Discard, r.Body)
+			tell()
+			<-r.Context().Done()
+			return true
+		})
+		p := newPush(t, dir, s)
+		p.Patience = 30 * time.Millisecond
+		if !during {
+			p.Every = time.Hour
+		}
+		f := Follow(t.Context(), p, func(string) {})
+		if during {
+			<-silent
+		}
+		began := time.Now()
+		err := f.Finish(t.Context())
+		if !MayPass(err) || !strings.Contains(err.Error(), "nothing went out for 30ms") {
+			t.Errorf("%v, want that it was given up", err)
+		}
+		if took := time.Since(began); took > time.Minute { // its connections last two
+			t.Errorf("it took %v", took)
+		}
+		if p.Store != s {
+			t.Error("the pusher has another store now")
+		}
+	}
 }
 
 // A folder that shares files with the run directory is refused, by whatever name, and nothing in it is touched.

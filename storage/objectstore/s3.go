@@ -191,14 +191,14 @@ func (b *bucket) putParts(ctx context.Context, key string, body io.ReaderAt, siz
 	if err != nil {
 		return "", err
 	}
-	etag, err = b.fill(ctx, key, id, body, cut(size, b.partBytes), when)
+	etag, err = b.fill(ctx, key, id, body, cut(size, b.partBytes), sum, when)
 	if err != nil {
 		return "", errors.Join(err, b.abort(ctx, key, id))
 	}
 	return etag, nil
 }
 
-func (b *bucket) fill(ctx context.Context, key, id string, body io.ReaderAt, c chunks, when Condition) (etag string, err error) {
+func (b *bucket) fill(ctx context.Context, key, id string, body io.ReaderAt, c chunks, whole string, when Condition) (etag string, err error) {
 	parts := make([]minio.CompletePart, c.count())
 	err = each(ctx, len(parts), abreast, func(ctx context.Context, i int) error {
 		offset, length := c.at(i)
@@ -222,11 +222,21 @@ func (b *bucket) fill(ctx context.Context, key, id string, body io.ReaderAt, c c
 	}
 	var o minio.PutObjectOptions
 	conditions(&o, when)
+	var gone error
 	err = b.tries.do(ctx, func() error {
 		info, err := b.core.CompleteMultipartUpload(ctx, b.bucket, b.name(key), id, parts, o)
 		etag = info.ETag
-		return b.fault("complete", key, err)
+		err = b.fault("complete", key, err)
+		if e := (*Error)(nil); errors.As(err, &e) && e.Code == "NoSuchUpload" { // an upload is no more once it is complete: was the answer lost?
+			gone = err
+			return nil
+		}
+		return err
 	})
+	if gone != nil {
+		made, err := settled(ctx, b, key, c.size, whole, gone)
+		return made.Version, err
+	}
 	return etag, err
 }
 
