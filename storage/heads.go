@@ -8,6 +8,7 @@ import (
 
 // headColumns are the columns of a row by which it is found, grouped and chosen.
 type headColumns struct {
+	RunID       string   `parquet:"run_id"`
 	EpisodeID   string   `parquet:"episode_id"`
 	GroupID     string   `parquet:"group_id"`
 	TaskID      string   `parquet:"task_id"`
@@ -26,14 +27,14 @@ type headColumns struct {
 
 func (h *headColumns) row() *Row {
 	return &Row{
-		EpisodeID: h.EpisodeID, GroupID: h.GroupID, TaskID: h.TaskID, TaskHash: h.TaskHash, Round: h.Round, SampleIndex: h.SampleIndex,
+		RunID: h.RunID, EpisodeID: h.EpisodeID, GroupID: h.GroupID, TaskID: h.TaskID, TaskHash: h.TaskHash, Round: h.Round, SampleIndex: h.SampleIndex,
 		GroupSize: h.GroupSize, DataSource: h.DataSource, Split: h.Split, Tools: h.Tools, Reward: h.Reward, Status: h.Status,
 		StopReason: h.StopReason, Flags: h.Flags,
 	}
 }
 
-// Heads yields every row as Rows does, in the same order, with few columns: the ids, round, sample and group size, data source, split, tools, reward,
-// status, stop reason and flags, which is all that a Filter looks at. The others are zero. It costs a small part of what Rows does.
+// Heads yields every row as Rows does, in the same order, with few columns: the ids, that of the run too, round, sample and group size, data source,
+// split, tools, reward, status, stop reason and flags, which is all that a Filter looks at. The others are zero. It costs a small part of what Rows does.
 func (r *Run) Heads() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		w := walk[headColumns]{run: r, id: func(h *headColumns) string { return h.EpisodeID },
@@ -52,7 +53,7 @@ func decodeHead(payload []byte) (*headColumns, error) {
 		return nil, err
 	}
 	return &headColumns{
-		EpisodeID: row.EpisodeID, GroupID: row.GroupID, TaskID: row.TaskID, TaskHash: row.TaskHash, Round: row.Round, SampleIndex: row.SampleIndex,
+		RunID: row.RunID, EpisodeID: row.EpisodeID, GroupID: row.GroupID, TaskID: row.TaskID, TaskHash: row.TaskHash, Round: row.Round, SampleIndex: row.SampleIndex,
 		GroupSize: row.GroupSize, DataSource: row.DataSource, Split: row.Split, Tools: row.Tools, Reward: row.Reward, Status: row.Status,
 		StopReason: row.StopReason, Flags: row.Flags,
 	}, nil

@@ -137,7 +137,7 @@ func TestHeadsAreTheRowsInLittle(t *testing.T) {
 		}
 		h := heads[n]
 		n++
-		same := h.EpisodeID == r.EpisodeID && h.GroupID == r.GroupID && h.TaskID == r.TaskID && h.TaskHash == r.TaskHash && h.Round == r.Round &&
+		same := h.RunID == r.RunID && h.EpisodeID == r.EpisodeID && h.GroupID == r.GroupID && h.TaskID == r.TaskID && h.TaskHash == r.TaskHash && h.Round == r.Round &&
 			h.SampleIndex == r.SampleIndex && h.GroupSize == r.GroupSize && h.DataSource == r.DataSource && h.Split == r.Split &&
 			text(h.Status) == text(r.Status) && text(h.StopReason) == text(r.StopReason) && slices.Equal(h.Flags, r.Flags) &&
 			(h.Reward == nil) == (r.Reward == nil) && (h.Tools == nil) == (r.Tools == nil)

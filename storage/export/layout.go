@@ -1,9 +1,11 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -64,16 +66,23 @@ func newLayout(record reflect.Type, tools reflect.StructField) *layout {
 
 func (l *layout) model() any { return reflect.New(l.laid).Elem().Interface() }
 
-// lay copies a record into the file's type.
+var errNewTools = errors.New("tools that were not there when their type was read")
+
+// lay copies a record into the file's type. Tools that have no place there are an error: they would be lost in silence.
 func (l *layout) lay(record any) (any, error) {
 	from, to := reflect.ValueOf(record), reflect.New(l.laid).Elem()
+	if tools := from.FieldByName(toolsField).Bytes(); l.tools < 0 && len(tools) > 0 && string(tools) != "null" { // --tools none has nothing here
+		return nil, errNewTools
+	}
 	for i, f := range l.from {
 		if i != l.tools {
 			to.Field(i).Set(from.Field(f))
 			continue
 		}
-		if err := json.Unmarshal(from.Field(f).Bytes(), to.Field(i).Addr().Interface()); err != nil {
-			return nil, fmt.Errorf("tools that were not there when their type was read: %w", err)
+		in := json.NewDecoder(bytes.NewReader(from.Field(f).Bytes()))
+		in.DisallowUnknownFields()
+		if err := in.Decode(to.Field(i).Addr().Interface()); err != nil {
+			return nil, fmt.Errorf("%w: %w", errNewTools, err)
 		}
 	}
 	return to.Interface(), nil

@@ -168,6 +168,25 @@ func TestToolsInParquet(t *testing.T) {
 	}
 }
 
+// Tools of a row that came when the type of the column was known already end the export: they have no place in it.
+func TestToolsThatCameLater(t *testing.T) {
+	for first, later := range map[string]string{"null": `[{"a":1}]`, `[{"a":1}]`: `[{"a":1,"b":2}]`} {
+		offer := func(r *storage.Row) (json.RawMessage, error) {
+			if len(r.Messages) == 0 { // the pass that reads the type
+				return json.RawMessage(first), nil
+			}
+			return json.RawMessage(later), nil
+		}
+		e, err := New(Config{Shape: "verl-sft", Offer: offer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Write(context.Background(), written(t, 1, 2), &bytes.Buffer{}); !errors.Is(err, errNewTools) {
+			t.Errorf("%s, then %s: error %v", first, later, err)
+		}
+	}
+}
+
 func sameJSON(a, b string) bool {
 	if a == "" || b == "" {
 		return a == b
