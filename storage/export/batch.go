@@ -9,8 +9,12 @@ import (
 
 // batch makes the line of each row that OpenAI's batch API would have written to its output file, or for a failed row (with Failures) to its error file:
 // https://platform.openai.com/docs/api-reference/batch/request-output. The body is a chat completion of the last answer, usage that of its turn.
-// custom_id is the task's id, where the task was drawn once and sampled once, else task/round/sample: it must be unique.
-type batch struct{ cfg *Config }
+// custom_id is the task's id, where the task was drawn once and sampled once, else task/round/sample. It must be unique: that of a row of another run than
+// the first one's begins with its run's id.
+type batch struct {
+	cfg *Config
+	run string // of the first row
+}
 
 type batchRecord struct {
 	ID       string         `json:"id"`
@@ -52,11 +56,11 @@ type chatUsage struct {
 	TotalTokens      int32 `json:"total_tokens"`
 }
 
-func newBatch(cfg *Config) maker { return &batch{cfg} }
+func newBatch(cfg *Config) maker { return &batch{cfg: cfg} }
 
 func (b *batch) make(rows []*storage.Row) ([]any, []string) {
 	return each(rows, func(r *storage.Row) ([]any, string) {
-		rec := batchRecord{ID: "batch_req_" + r.EpisodeID, CustomID: customID(r)}
+		rec := batchRecord{ID: "batch_req_" + r.EpisodeID, CustomID: b.customID(r)}
 		if r.FaultClass != nil {
 			rec.Error = &batchError{*r.FaultClass, value(r.FaultDetail)}
 			return []any{rec}, ""
@@ -76,11 +80,18 @@ func (b *batch) make(rows []*storage.Row) ([]any, []string) {
 	})
 }
 
-func customID(r *storage.Row) string {
-	if r.Round == 0 && r.GroupSize <= 1 {
-		return r.TaskID
+func (b *batch) customID(r *storage.Row) string {
+	if b.run == "" {
+		b.run = r.RunID
 	}
-	return fmt.Sprintf("%s/%d/%d", r.TaskID, r.Round, r.SampleIndex)
+	id := r.TaskID
+	if r.Round > 0 || r.GroupSize > 1 {
+		id = fmt.Sprintf("%s/%d/%d", r.TaskID, r.Round, r.SampleIndex)
+	}
+	if r.RunID != b.run {
+		id = r.RunID + "/" + id
+	}
+	return id
 }
 
 func completionOf(r *storage.Row, answer Message) chatCompletion {

@@ -138,6 +138,25 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// The same sample of the same task in two runs of a dataset has two ids.
+func TestBatchIDsOfSeveralRuns(t *testing.T) {
+	other := func(r *storage.Row) { r.RunID, r.EpisodeID, r.GroupSize = "r2", "e2", 1 }
+	shape, err := Named("openai-batch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Shape: shape.Name}.withDefaults(shape)
+	m := shape.open(&cfg)
+	var ids []string
+	for _, r := range []*storage.Row{chat(func(r *storage.Row) { r.GroupSize = 1 }), chat(other), chat(), chat(other, func(r *storage.Row) { r.Round = 1 })} {
+		records, _ := m.make([]*storage.Row{r})
+		ids = append(ids, records[0].(batchRecord).CustomID)
+	}
+	if want := []string{"t1", "r2/t1", "t1/0/0", "r2/t1/1/0"}; !slices.Equal(ids, want) {
+		t.Errorf("%q, want %q", ids, want)
+	}
+}
+
 func TestRowsThatAreLeftOut(t *testing.T) {
 	flag := func(f string) func(*storage.Row) { return func(r *storage.Row) { r.Flags = []string{f} } }
 	cut := func(r *storage.Row) {
