@@ -71,6 +71,9 @@ func (c Config) Validate() error {
 	if c.MaxLength != 0 && shape.unit == eachTask {
 		bad("maximum length: %s holds prompts, whose length is the trainer's to limit", shape.Name)
 	}
+	if c.WholeGroups && shape.unit == eachTask {
+		bad("whole groups: %s holds one record a task", shape.Name)
+	}
 	if c.MaxLength < 0 {
 		bad("maximum length: expected 0 or more, found %d", c.MaxLength)
 	}
