@@ -223,8 +223,5 @@ func (r exportReport) text() string {
 	if r.Tokens > 0 {
 		fmt.Fprintf(&b, "tokens  %d, of which %d are trained\n", r.Tokens, r.TrainedTokens)
 	}
-	if r.SplitRows > 0 {
-		fmt.Fprintf(&b, "split   %d rows into several sequences\n", r.SplitRows)
-	}
 	return b.String()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"tranche/storage"
@@ -82,29 +81,16 @@ func (e *Export) tooLong(r *storage.Row) bool {
 	return true
 }
 
-// id names a group or task in little room.
-type id [16]byte
-
-func idOf(parts ...string) (sum id) {
-	h := fnv.New128a()
-	for _, p := range parts {
-		h.Write([]byte(p))
-		h.Write([]byte{0})
-	}
-	h.Sum(sum[:0])
-	return sum
-}
-
 // byGroup hands over whole groups. A first pass counts the rows of each; the second holds a group's rows until the last is there, which is at once
 // in parts, where they are adjacent, and later for groups of the journal and for failures that were retried.
 func (e *Export) byGroup(ctx context.Context, run *storage.Run, do func([]*storage.Row) error) error {
-	missing := map[id]int32{}
-	if err := e.heads(ctx, run, func(r *storage.Row) { missing[idOf(r.GroupID)]++ }); err != nil {
+	missing := map[storage.Key]int32{}
+	if err := e.heads(ctx, run, func(r *storage.Row) { missing[storage.KeyOf(r.GroupID)]++ }); err != nil {
 		return err
 	}
-	waiting := map[id][]*storage.Row{}
+	waiting := map[storage.Key][]*storage.Row{}
 	err := e.taken(ctx, run, func(r *storage.Row) error {
-		g := idOf(r.GroupID)
+		g := storage.KeyOf(r.GroupID)
 		if missing[g] == 0 {
 			e.report.leave(leftLate)
 			return nil
@@ -162,7 +148,7 @@ type standing struct {
 
 // byTask hands over the first row of each task that the filter takes, when a first pass knows what all its rows came to.
 func (e *Export) byTask(ctx context.Context, run *storage.Run, do func([]*storage.Row) error) error {
-	tasks, known := map[id]*standing{}, e.maker.(knower)
+	tasks, known := map[storage.Key]*standing{}, e.maker.(knower)
 	err := e.heads(ctx, run, func(r *storage.Row) {
 		k := taskOf(r)
 		if tasks[k] == nil {
@@ -173,7 +159,7 @@ func (e *Export) byTask(ctx context.Context, run *storage.Run, do func([]*storag
 	if err != nil {
 		return err
 	}
-	done := map[id]bool{}
+	done := map[storage.Key]bool{}
 	return e.taken(ctx, run, func(r *storage.Row) error {
 		k := taskOf(r)
 		s := tasks[k]
@@ -196,7 +182,7 @@ func (e *Export) byTask(ctx context.Context, run *storage.Run, do func([]*storag
 // knower is a maker of tasks: it is told of a task before it gets its row.
 type knower interface{ know(standing) }
 
-func taskOf(r *storage.Row) id { return idOf(r.TaskID, r.TaskHash) }
+func taskOf(r *storage.Row) storage.Key { return storage.KeyOf(r.TaskID + "\x00" + r.TaskHash) }
 
 func (s *standing) count(r *storage.Row) {
 	s.samples++

@@ -39,8 +39,6 @@ type Report struct {
 	// Tokens and TrainedTokens are the ids in the records and those of them that count for the loss, of shapes that hold ids.
 	Tokens        int64 `json:"tokens"`
 	TrainedTokens int64 `json:"trained_tokens"`
-	// SplitRows are rows that gave several sequences, because their prefix was broken.
-	SplitRows int64 `json:"split_rows"`
 }
 
 func (r *Report) leave(why string) { r.LeftOut[why]++ }
