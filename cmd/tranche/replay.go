@@ -206,6 +206,9 @@ func (p *printer) replayTurn(t *replayTurn) {
 			p.actionAgain(t.Again[i])
 		}
 	}
+	for _, again := range t.Again[min(len(t.Answers), len(t.Again)):] { // of actions whose answer is not there
+		p.actionAgain(again)
+	}
 }
 
 // step shows a page at a time. What a person types is read by a goroutine that ends with the process: nothing can call it back from a terminal.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"tranche/action"
+	"tranche/storage"
 )
 
 const plainTools = "sandbox:\n  backend: plain\n  trust-every-model-with-everything-i-have: true\n"
@@ -126,6 +127,29 @@ func contentOf(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// A recorded action whose call, answer or turn is not there counts as one that was not run.
+func TestReplayCountsActionsItCannotRead(t *testing.T) {
+	actor, err := action.New(action.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer actor.Close()
+	said := func(role string) storage.Message { return storage.Message{Role: &role, Content: &role} }
+	act := func(turn int16, call string) storage.Action { return storage.Action{Turn: turn, CallID: &call} }
+	row := &storage.Row{EpisodeID: "e", NumPromptMessages: 1, Messages: []storage.Message{said("user"), said("assistant"), said("tool")},
+		Turns: make([]storage.Turn, 2), Actions: []storage.Action{act(0, "a"), act(0, "b"), act(1, "c")}}
+	e := replayOf(row)
+	e.Actions = &actionsReplay{}
+	if err := (&actionPlayer{actor: actor}).all(t.Context(), e, 0); err != nil || *e.Actions != (actionsReplay{Skipped: 3}) {
+		t.Fatalf("%+v, %v", e.Actions, err)
+	}
+	p := &printer{width: 120}
+	p.replayTurn(e.Turns[0])
+	if n := strings.Count(p.b.String(), "not run again: its call cannot be read"); n != 2 {
+		t.Errorf("told %d times:\n%s", n, p.b.String())
+	}
 }
 
 // What has effects outside is not run again but on request, and is offered all the same.

@@ -180,13 +180,16 @@ func (p *actionPlayer) all(ctx context.Context, e *replayed, only int) error {
 	ep.Status, ep.Stop, ep.Fault, ep.Actions, ep.Submitted = episode.StatusOpen, "", nil, nil, nil
 	defer p.actor.End(ep)
 	for i, t := range e.Turns {
-		if only > 0 && i >= only || t.Said == nil {
+		if only > 0 && i >= only {
 			break
 		}
-		ep.Messages, ep.Turns = whole.Messages[:t.upTo], whole.Turns[:i+1]
-		told, err := p.turn(ctx, ep, t)
-		if err != nil {
-			return err
+		told := unread(t.Actions)
+		if t.Said != nil {
+			var err error
+			ep.Messages, ep.Turns = whole.Messages[:t.upTo], whole.Turns[:i+1]
+			if told, err = p.turn(ctx, ep, t); err != nil {
+				return err
+			}
 		}
 		for _, again := range told {
 			if only == 0 || i == only-1 {
@@ -223,7 +226,16 @@ func (p *actionPlayer) turn(ctx context.Context, ep *episode.Episode, t *replayT
 	for k, o := range obs {
 		p.compare(list[at[k]], o)
 	}
-	return list, nil
+	return append(list, unread(t.Actions[len(acts):])...), nil
+}
+
+// unread are recorded actions that have no call to run: they count all the same.
+func unread(acts []storage.Action) (list []*actionAgain) {
+	for _, act := range acts {
+		list = append(list, &actionAgain{CallID: or(act.CallID, ""), Name: or(act.Name, ""), Outcome: againSkipped,
+			Why: "its call cannot be read out of the row again", Was: observed{Status: or(act.Status, ""), ExitCode: act.ExitCode}})
+	}
+	return list
 }
 
 // compare puts what an action gave now beside what was recorded.
