@@ -53,6 +53,9 @@ func (f Filter) Refusal(r *Row) string {
 	return ""
 }
 
+// TakesFailures reports whether the filter can take rows of failures/.
+func (f Filter) TakesFailures() bool { return f.Failures || slices.ContainsFunc(f.Status, IsLost) }
+
 func among(wanted []string, value string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }

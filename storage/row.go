@@ -445,8 +445,11 @@ func (r *Row) check() error {
 // failed says that the row goes to failures/: it failed, or was cut by a quorum.
 func (r *Row) failed() bool { return bad(r.Status) }
 
-func bad(status *string) bool {
-	return text(status) == string(episode.StatusFailed) || text(status) == string(episode.StatusCancelled)
+func bad(status *string) bool { return IsLost(text(status)) }
+
+// IsLost says whether rows of that status go to failures/.
+func IsLost(status string) bool {
+	return status == string(episode.StatusFailed) || status == string(episode.StatusCancelled)
 }
 
 // rawBytes estimates what the row holds before encoding: texts, four columns of tokens, and a flat sum for the numbers.

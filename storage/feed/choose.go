@@ -3,7 +3,6 @@ package feed
 import (
 	"math"
 
-	"tranche/episode"
 	"tranche/storage"
 )
 
@@ -35,19 +34,6 @@ func choiceOf(r *reader) choice {
 	}
 	c.oldest = version - most
 	return c
-}
-
-// failures reports whether rows of failures/ can be among those chosen.
-func (c choice) failures() bool {
-	if c.filter.Failures {
-		return true
-	}
-	for _, status := range c.filter.Status {
-		if status == string(episode.StatusFailed) || status == string(episode.StatusCancelled) {
-			return true
-		}
-	}
-	return false
 }
 
 // Names of what does not take a row, besides those of storage.Filter.

@@ -131,7 +131,7 @@ func (st *stream) run(ctx context.Context) (end string, err error) {
 // all sends what can be read now.
 func (st *stream) all(ctx context.Context) (end string, err error) {
 	reach := max(st.next, st.order.Reach())
-	for g, err := range groups(st.order.Rows(st.next, reach, st.q.choice.failures())) {
+	for g, err := range groups(st.order.Rows(st.next, reach, st.q.choice.filter.TakesFailures())) {
 		if err == nil {
 			end, err = st.group(ctx, g)
 		}

@@ -42,10 +42,7 @@ func folder(r *row) (column, what string) {
 }
 
 // lostRow says that the row failed or was cut.
-func lostRow(r *storage.Row) bool {
-	s := episode.Status(text(r.Status))
-	return s == episode.StatusFailed || s == episode.StatusCancelled
-}
+func lostRow(r *storage.Row) bool { return storage.IsLost(text(r.Status)) }
 
 // books are what is known over all rows: 16 bytes and a place for each key, and a little for each task and each group of several samples.
 type books struct {

@@ -194,7 +194,7 @@ func stops(s episode.Status) []episode.Stop {
 func statusFits(r *row) (column, what string) {
 	status, stop := episode.Status(text(r.Status)), episode.Stop(text(r.StopReason))
 	allowed := stops(status)
-	lost := status == episode.StatusFailed || status == episode.StatusCancelled
+	lost := lostRow(r.Row)
 	switch {
 	case allowed == nil:
 		return "status", fmt.Sprintf("status is %q", status)
