@@ -294,24 +294,24 @@ func (v *Verifier) indexRow(j storage.JournalRow, at Place) {
 }
 
 // countJournal counts the rows that are in the journal only.
-func (v *Verifier) countJournal(journal *storage.JournalFiles) error {
+func (v *Verifier) countJournal(ctx context.Context, journal *storage.JournalFiles) error {
 	_, err := journal.Rows(func(j storage.JournalRow) error {
 		e, ok := v.index[j.Key]
 		if !ok || j.Row == nil || e.seq != j.Seq || e.offset != j.Offset || e.file != j.File {
-			return nil
+			return ctx.Err()
 		}
 		was, published := v.books.seen[j.Key]
 		if published && !was.lost {
-			return nil
+			return ctx.Err()
 		}
 		v.summary.Add(j.Row)
 		if !published {
 			at := Place{File: j.File, Offset: new(j.Offset), Episode: j.Row.EpisodeID}
 			v.group(&row{Row: j.Row, home: inJournal}, at, false)
 		}
-		return nil
+		return ctx.Err()
 	})
-	return err
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // conclude makes the checks that need all rows.

@@ -25,6 +25,9 @@ func (v *Verifier) sameSummary() {
 	case v.report.Live:
 		v.miss("summary", "the run is being written", 0)
 		return
+	case serr == nil && info.ModTime().After(v.now), v.movedOn():
+		v.miss("summary", "the run was written meanwhile", 0)
+		return
 	case err != nil || serr != nil:
 		v.miss("summary", "summary.json cannot be read", 0)
 		return
@@ -42,6 +45,12 @@ func (v *Verifier) sameSummary() {
 	if where := v.unlikeSummary(stored.Dataset); where != "" {
 		v.find("summary", Place{File: "summary.json", What: where})
 	}
+}
+
+// movedOn says whether something was published since the manifest was read.
+func (v *Verifier) movedOn() bool {
+	m, err := v.run.Manifest()
+	return err == nil && m.Generation != v.generation
 }
 
 // unlikeSummary says where the two differ first; "" = they do not. What an older program did not count is not compared.

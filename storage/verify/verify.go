@@ -144,6 +144,8 @@ type Verifier struct {
 	index   map[storage.Key]journalEntry // what the journal holds, by episode
 
 	rowsDone, bytesDone, bytesAll atomic.Int64
+	generation                    int64 // of the manifest that was read
+
 }
 
 // New makes a Verifier.
@@ -184,8 +186,10 @@ func (v *Verifier) all(ctx context.Context) error {
 	if err != nil || journal == nil {
 		return err
 	}
+	_, before := storage.Writing(v.cfg.Dir) // a run may end, or be gone on with, while its manifest is read
 	defer journal.Close()
-	_, v.report.Live = storage.Writing(v.cfg.Dir)
+	_, after := storage.Writing(v.cfg.Dir)
+	v.report.Live, v.generation = before || after, m.Generation
 	v.manifest(m)
 	v.partial = m.Made != nil && m.Made.PartialGroups
 	if err := errors.Join(v.strays(m), v.records()); err != nil {
@@ -205,7 +209,7 @@ func (v *Verifier) all(ctx context.Context) error {
 	if err := v.files(ctx, m); err != nil || v.cfg.Quick {
 		return err
 	}
-	if err := v.countJournal(journal); err != nil {
+	if err := v.countJournal(ctx, journal); err != nil {
 		return err
 	}
 	v.conclude()

@@ -578,6 +578,46 @@ func TestALiveRunHasNoFindings(t *testing.T) {
 	}
 }
 
+// A run that is gone on with behind the back of its verification has another summary: that is told, and no finding.
+func TestASummaryThatWasWrittenMeanwhile(t *testing.T) {
+	dir := goodRun(t)
+	run, err := storage.OpenRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := run.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		generation int64
+		began      time.Time
+		found      bool
+	}{"published since": {m.Generation - 1, time.Now(), false}, "ended since": {m.Generation, time.Unix(1, 0), false}, "nothing since": {m.Generation, time.Now(), true}} {
+		v, err := New(madeConfig(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.run, v.generation, v.now = run, c.generation, c.began
+		v.sameSummary() // of no rows at all
+		_, told := v.misses["summary"+"the run was written meanwhile"]
+		if found := v.found["summary"] != nil; found != c.found || told == found {
+			t.Errorf("%s: found %v, told %v", name, found, told)
+		}
+	}
+}
+
+// countStopped counts the journal of a run with a context.
+func countStopped(t *testing.T, v *Verifier, ctx context.Context) error {
+	t.Helper()
+	_, journal, err := v.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer journal.Close()
+	return v.countJournal(ctx, journal)
+}
+
 func TestStopsAndRefuses(t *testing.T) {
 	dir := goodRun(t)
 	v, err := New(madeConfig(dir))
@@ -588,6 +628,9 @@ func TestStopsAndRefuses(t *testing.T) {
 	cancel()
 	if _, err := v.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
+	}
+	if err := countStopped(t, v, ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the journal is counted all the same: %v", err)
 	}
 	if v, err = New(Config{Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
