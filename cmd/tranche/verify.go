@@ -66,21 +66,29 @@ func (c *verifyCmd) do(ctx context.Context, a *app) error {
 	ctx, stopped, release := cancelOnSignal(ctx, a)
 	defer release()
 	doc := verifyDocument{Runs: []verify.Report{}}
+	var broken error // a disk that cannot be read; what was found until then is told
 	for _, dir := range c.Dirs {
 		r, err := c.one(ctx, a, dir)
-		switch {
-		case errors.Is(context.Cause(ctx), errInterrupted):
+		if errors.Is(context.Cause(ctx), errInterrupted) {
 			a.notice("stopped before the end: nothing is proved")
 			return outcome(stopped())
-		case err != nil:
-			return withCode(codeDisk, err)
 		}
 		doc.add(r)
+		if err != nil {
+			broken = withCode(codeDisk, err)
+			break
+		}
+	}
+	end := broken
+	if broken != nil {
+		doc.Exit = codeDisk
+	} else {
+		end = outcome(doc.Exit)
 	}
 	if c.JSON {
-		return errors.Join(a.printJSON(doc), outcome(doc.Exit))
+		return errors.Join(a.printJSON(doc), end)
 	}
-	return errors.Join(a.print(doc.text(a)), outcome(doc.Exit))
+	return errors.Join(a.print(doc.text(a)), end)
 }
 
 // isRun refuses what holds no run at all. One whose manifest is gone or cannot be read is a run, with a finding.
@@ -223,7 +231,10 @@ func (p *printer) verified(r verify.Report) {
 	for _, f := range r.Findings {
 		p.finding(f)
 	}
-	if r.Gravest == nil {
+	switch {
+	case r.Unread != "":
+		p.line("  %s", p.paint(red, "it could not be read to its end, and what is above is not all: "+r.Unread))
+	case r.Gravest == nil:
 		p.line("  %s", p.paint(green, "nothing was found that counts"))
 	}
 	for _, n := range r.Notes {

@@ -123,6 +123,7 @@ type Report struct {
 	Notes     []Note      `json:"notes"`             //
 	Unchecked []Unchecked `json:"not_checked"`       //
 	Gravest   *Class      `json:"gravest,omitempty"` // of the findings that count; nil = there is none
+	Unread    string      `json:"unread,omitempty"`  // why it is not all there is to find; "" = it is
 }
 
 // Verifier verifies one run, once.
@@ -143,9 +144,9 @@ type Verifier struct {
 	summary storage.Summary
 	index   map[storage.Key]journalEntry // what the journal holds, by episode
 
-	rowsDone, bytesDone, bytesAll atomic.Int64
-	generation                    int64 // of the manifest that was read
+	generation int64 // of the manifest that was read
 
+	rowsDone, bytesDone, bytesAll atomic.Int64
 }
 
 // New makes a Verifier.
@@ -172,21 +173,24 @@ func (v *Verifier) Progress() (rows, done, all int64) {
 	return v.rowsDone.Load(), v.bytesDone.Load(), v.bytesAll.Load()
 }
 
-// Run verifies. Errors: storage.ErrNotRun, ctx, a disk that cannot be read. What is wrong with the run is in the report.
+// Run verifies. Errors: storage.ErrNotRun, ctx, a disk that cannot be read. What is wrong with the run is in the report, as far as it was looked at.
 func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	for _, b := range v.cfg.Broken {
 		v.find(b.Check, b.Place)
 	}
 	err := v.all(ctx)
+	if err != nil && !errors.Is(err, storage.ErrNotRun) {
+		v.report.Unread = err.Error()
+	}
 	return v.done(), err
 }
 
 func (v *Verifier) all(ctx context.Context) error {
+	_, before := storage.Writing(v.cfg.Dir) // a run may end, or be gone on with, while its manifest is read
 	m, journal, err := v.open()
 	if err != nil || journal == nil {
 		return err
 	}
-	_, before := storage.Writing(v.cfg.Dir) // a run may end, or be gone on with, while its manifest is read
 	defer journal.Close()
 	_, after := storage.Writing(v.cfg.Dir)
 	v.report.Live, v.generation = before || after, m.Generation
