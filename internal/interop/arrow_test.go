@@ -94,6 +94,14 @@ func TestArrowIsWhatParquetIs(t *testing.T) {
 	}
 }
 
+// endsWithTest kills a program that has not ended by itself when a test fails in the midst.
+func endsWithTest(t *testing.T, cmd *exec.Cmd) {
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // both fail where it has ended and was waited for
+		_ = cmd.Wait()
+	})
+}
+
 // served starts a feed of a run directory on an address; it is stopped, or killed, by the caller.
 func served(t *testing.T, dir, addr string) *exec.Cmd {
 	t.Helper()
@@ -209,6 +217,7 @@ func TestATrainerFollowsThroughKills(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		endsWithTest(t, cmd)
 		return cmd, diag
 	}
 	run, _ := start(args...)
@@ -219,7 +228,7 @@ func TestATrainerFollowsThroughKills(t *testing.T) {
 	if err := trainer.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = trainer.Process.Kill() }() // it has ended where all is well
+	endsWithTest(t, trainer)
 	awaitRows(t, seen, 1)
 	_ = feed.Process.Kill()
 	_ = feed.Wait()
@@ -289,7 +298,7 @@ func TestATrainerFollowsTheRunsOwnFeed(t *testing.T) {
 	if err := trainer.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = trainer.Process.Kill() }() // it has ended where all is well
+	endsWithTest(t, trainer)
 	for range 2400 {
 		if _, err := os.Stat(seen); err == nil { // it is ready, and asks until somebody answers
 			break
