@@ -24,14 +24,16 @@ own_folder() {
   mkdir -p "$home" || die "cannot create $home; set TRANCHE_ENGINES to a folder that can be written"
 }
 
-# lock_install makes a second install wait for the first instead of building over it. The lock goes with this process.
+# lock_install makes a second install wait for the first instead of building over it. The lock goes with this process, which may ask for it again.
 lock_install() {
+  [ -n "${locked:-}" ] && return
   need flock "it is part of util-linux"
   exec 9>"$home/install.lock"
   if ! flock -n 9; then
     say "another install into $home is running; waiting for it"
     flock 9
   fi
+  locked=1
 }
 
 # make_venv FOLDER [MINOR]: a virtual environment of Python 3.MINOR (default 11) or later.

@@ -28,6 +28,8 @@ whole() { cmp -s "$here/loaders/requirements.txt" "$home/ready" && for f in "$ho
 
 install() {
   whole && return
+  lock_install
+  whole && return # the install we waited for
   rm -rf "$home/ready" "$home"/lib/python*/site-packages/torch-of-vllm.pth
   make_venv "$home"
   if borrow_torch; then
