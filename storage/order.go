@@ -79,8 +79,9 @@ func (p rowRange) between(from, to int64) rowRange {
 
 // Placed is a row with its index.
 type Placed struct {
-	Index int64
-	Row   *Row
+	Index  int64
+	Row    *Row
+	Failed bool // it is of failures/
 }
 
 // OpenOrder opens the order of a run directory, begins one where there is none, and holds its lock until Close. Errors: ErrNotRun, ErrLocked,
@@ -530,7 +531,7 @@ func (r *placeReader) rows(p opened, yield func(Placed) bool) error {
 		r.row += int64(n)
 		for i := range n {
 			row := batch[i]
-			if !yield(Placed{p.first + done, &row}) {
+			if !yield(Placed{p.first + done, &row, p.failures()}) {
 				return errStop
 			}
 			done++

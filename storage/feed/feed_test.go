@@ -470,6 +470,18 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// Failures stand beside the good rows of their group or not, as it came; a condition on the group leaves them out either way.
+func TestFailuresVaryInNothing(t *testing.T) {
+	dir := t.TempDir()
+	aRun(t, dir, 10, 11, 8, 5) // one group: its failure is published with it
+	s := serve(t, Config{Dir: dir})
+	for query, want := range map[string]int{"failures=1": 8, "failures=1&useful=1": 7, "failures=1&min_reward_std=0": 7, "status=failed": 1, "status=failed&useful=1": 0} {
+		if got := s.read("/v1/rows?" + query); len(got.rows) != want {
+			t.Errorf("%q: %d rows, want %d", query, len(got.rows), want)
+		}
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	dir := t.TempDir()
 	aRun(t, dir, 0, 3, 2, 5)
