@@ -20,7 +20,8 @@ type Config struct {
 	Streams int
 	// AckWait is how long End waits for consumers to acknowledge what they were sent, after the last stream has ended. Default 10 s.
 	AckWait time.Duration
-	// Writing says whether the run is still written. It is asked by streams that follow and have nothing new, at most once a second.
+	// Writing says whether the run is still written. It is asked by each stream that follows and has nothing new, once a second and when something was
+	// published, and by /v1/stats.
 	// Default: whether a process holds the lock of Dir.
 	Writing func() bool
 }

@@ -482,6 +482,29 @@ func TestFailuresVaryInNothing(t *testing.T) {
 	}
 }
 
+// Acknowledgements are no news to the streams: each would look for rows and try the run's lock.
+func TestAcknowledgementsWakeNoStream(t *testing.T) {
+	dir := t.TempDir()
+	aRun(t, dir, 0, 5, 2, 5)
+	var asked atomic.Int64
+	s := serve(t, Config{Dir: dir, Writing: func() bool { asked.Add(1); return true }})
+	cursor := s.read("/v1/rows").cursor
+	resp := s.get("/v1/rows?follow=1&cursor=" + cursor)
+	defer resp.Body.Close()
+	for asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	before, began := asked.Load(), time.Now()
+	for range 20 {
+		if status, text := s.said("POST", "/v1/ack?consumer=trainer&cursor="+cursor); status != 200 {
+			t.Fatalf("ack: %d %s", status, text)
+		}
+	}
+	if n := asked.Load() - before; n > 2+int64(time.Since(began)/writingEvery) {
+		t.Errorf("20 acks made a stream ask %d times whether the run is written", n)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	dir := t.TempDir()
 	aRun(t, dir, 0, 3, 2, 5)
@@ -666,6 +689,7 @@ func TestEndTakesTheLastAcknowledgement(t *testing.T) {
 	got := s.read("/v1/rows?consumer=trainer")
 	s.client.CloseIdleConnections()
 	ended := make(chan error, 1)
+	began := time.Now()
 	go func() { ended <- s.server.End(t.Context()) }()
 	<-s.server.ending
 	if status, text := s.said("GET", "/v1/rows?consumer=trainer"); status != 503 {
@@ -677,6 +701,9 @@ func TestEndTakesTheLastAcknowledgement(t *testing.T) {
 	s.client.CloseIdleConnections()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("the ack did not end the wait: %v", took)
 	}
 	s.close()
 

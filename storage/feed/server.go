@@ -28,7 +28,6 @@ type Server struct {
 	ending  chan struct{} // closed by End: what waits for more rows ends
 	stopped chan struct{} // closed by Close: every stream ends behind its batch
 	work    sync.WaitGroup
-	watched context.CancelFunc
 	once    struct{ end, close sync.Once }
 	closed  error
 
@@ -39,7 +38,7 @@ type Server struct {
 	served map[string]int64 // the furthest cursor that each consumer was sent
 }
 
-// Open opens the feed of a run; Serve, or a caller's own server with Handler, makes it reachable. Errors: those of storage.OpenOrder.
+// Open opens the feed of a run; Serve makes it reachable. Errors: those of storage.OpenOrder.
 func Open(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -49,11 +48,10 @@ func Open(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{cfg: cfg, order: order, places: make(chan struct{}, cfg.Streams), ending: make(chan struct{}), stopped: make(chan struct{}), watched: cancel,
+	s := &Server{cfg: cfg, order: order, places: make(chan struct{}, cfg.Streams), ending: make(chan struct{}), stopped: make(chan struct{}),
 		news: make(chan struct{}), drops: map[string]int64{}, served: map[string]int64{}}
-	s.http = &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
-	s.work.Go(func() { s.watch(ctx) })
+	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	s.work.Go(s.watch)
 	return s, nil
 }
 
@@ -91,13 +89,11 @@ func (s *Server) idle(ctx context.Context) bool {
 func (s *Server) awaitAcks(ctx context.Context) {
 	bound := time.NewTimer(s.cfg.AckWait)
 	defer bound.Stop()
-	for {
-		news := s.changed()
-		if !s.owed() {
-			return
-		}
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for s.owed() {
 		select {
-		case <-news:
+		case <-look.C:
 		case <-bound.C:
 			return
 		case <-s.stopped:
@@ -129,7 +125,6 @@ func (s *Server) Close(ctx context.Context) error {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("streams were cut: %w", err), s.http.Close())
 		}
-		s.watched()
 		s.work.Wait()
 		s.fill() // handlers that were cut
 		s.closed = errors.Join(err, s.order.Close())
@@ -144,8 +139,8 @@ func (s *Server) fill() {
 	}
 }
 
-// watch looks for new rows and wakes the streams that wait for them.
-func (s *Server) watch(ctx context.Context) {
+// watch looks for new rows and wakes the streams that wait for them, until Close.
+func (s *Server) watch() {
 	last := int64(-1)
 	for {
 		err := s.order.Update()
@@ -159,7 +154,7 @@ func (s *Server) watch(ctx context.Context) {
 		}
 		select {
 		case <-time.After(wait):
-		case <-ctx.Done():
+		case <-s.stopped:
 			return
 		}
 	}
@@ -179,8 +174,7 @@ func (s *Server) changed() <-chan struct{} {
 	return s.news
 }
 
-// Handler serves the routes.
-func (s *Server) Handler() http.Handler {
+func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.about)
 	mux.HandleFunc("GET /v1/rows", s.rows)
@@ -284,7 +278,6 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, progress{s.order.Cursor(index), s.order.Len() - index})
-	s.wake() // End waits for it
 }
 
 // progress is where a consumer stands.
