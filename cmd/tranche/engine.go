@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"tranche/action"
@@ -99,7 +100,8 @@ func (c *engineCmd) do(ctx context.Context, a *app) error {
 	a.notice("simulated engine: model %s, context %d tokens, KV cache %d tokens, %d sequences, %s batching; ctrl-c stops it", cfg.Model, cfg.ContextTokens, cfg.KVTokens, cfg.MaxSeqs, c.Batching)
 	<-a.signals
 	a.notice("stopping: waiting up to %s for running answers", drain)
-	return closeEngine(ctx, a, server, drain)
+	closeServer(ctx, a, server, drain)
+	return nil
 }
 
 // tell prints where the engine is, for whoever starts it as a part of something.
@@ -126,23 +128,22 @@ func machineList() string {
 	return b.String()
 }
 
-// closeEngine lets answers finish; a second signal ends at once.
-func closeEngine(ctx context.Context, a *app, server *enginesim.Server, drain time.Duration) error {
+// closeServer lets what a server has begun come to its end; a second signal ends at once.
+func closeServer(ctx context.Context, a *app, server interface{ Close(context.Context) error }, drain time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, drain)
-	defer cancel()
-	over := make(chan struct{})
-	defer close(over)
-	go func() { // ends with this call
+	var second sync.WaitGroup
+	second.Go(func() {
 		select {
 		case <-a.signals:
 			cancel()
-		case <-over:
+		case <-ctx.Done():
 		}
-	}()
+	})
 	if err := server.Close(ctx); err != nil {
 		a.notice("%v", err)
 	}
-	return nil
+	cancel()
+	second.Wait()
 }
 
 // config turns the flags into the engine's own; all faults at once.

@@ -44,7 +44,7 @@ func (c *feedCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return notServed("--listen", c.Listen, err)
 	}
-	server, err := openFeed(a, feed.Config{Dir: c.Dir, Key: keyIn(c.APIKeyEnv)})
+	server, err := openFeed(a, feed.Config{Dir: c.Dir, Key: os.Getenv(c.APIKeyEnv)})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -56,20 +56,7 @@ func (c *feedCmd) do(ctx context.Context, a *app) error {
 		<-a.signals
 		a.notice("stopping: waiting up to %s for streams to end", c.Drain)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Drain)
-	defer cancel()
-	over := make(chan struct{})
-	defer close(over)
-	go func() { // ends with this call
-		select {
-		case <-a.signals: // the second one
-			cancel()
-		case <-over:
-		}
-	}()
-	if err := server.Close(ctx); err != nil {
-		a.notice("%v", err)
-	}
+	closeServer(ctx, a, server, c.Drain)
 	return told
 }
 
@@ -92,13 +79,6 @@ func openFeed(a *app, cfg feed.Config) (*feed.Server, error) {
 		return nil, damaged(a, cfg.Dir, err)
 	}
 	return server, withCode(codeDisk, err)
-}
-
-func keyIn(variable string) string {
-	if variable == "" {
-		return ""
-	}
-	return os.Getenv(variable)
 }
 
 // warnOpen says that others can read the rows.
@@ -143,7 +123,7 @@ type runFeed struct {
 }
 
 // feedDrain is how long a run that has ended waits for the streams of its feed to come to the last row, and feedAck for what consumers
-// acknowledge then; feedCut is all of it after a signal.
+// acknowledge then; feedCut is all of it after a signal, wherever it comes, and half of it what streams have to come to the last row.
 const (
 	feedDrain = 10 * time.Second
 	feedAck   = 10 * time.Second
@@ -166,7 +146,7 @@ func (s *session) openFeed() (err error) {
 	if s.feed.listener == nil {
 		return nil
 	}
-	s.feed.server, err = openFeed(s.a, feed.Config{Dir: s.dir, Key: keyIn(s.set.FeedKeyEnv), AckWait: feedAck, Writing: func() bool { return !s.feed.over.Load() }})
+	s.feed.server, err = openFeed(s.a, feed.Config{Dir: s.dir, Key: os.Getenv(s.set.FeedKeyEnv), AckWait: feedAck, Writing: func() bool { return !s.feed.over.Load() }})
 	if err != nil {
 		return err
 	}
@@ -185,16 +165,22 @@ func (s *session) closeFeed() {
 		return
 	}
 	s.feed.over.Store(true)
-	wait := feedDrain + feedAck
-	if s.signal() != nil {
-		wait = feedCut
+	ctx, cancel := context.WithTimeout(context.Background(), feedDrain+feedAck)
+	defer cancel()
+	ending := make(chan error, 1)
+	go func() { ending <- s.feed.server.End(ctx) }() // awaited on both ways
+	cut := feedCut
+	var ended error
+	select {
+	case ended = <-ending:
+	case <-s.stopped.stop:
+		cut /= 2
+		defer time.AfterFunc(cut, cancel).Stop()
+		ended = <-ending
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel = context.WithTimeout(context.Background(), cut)
 	defer cancel()
-	ended := s.feed.server.End(ctx)
-	cut, cancel := context.WithTimeout(context.Background(), feedCut)
-	defer cancel()
-	if err := errors.Join(ended, s.feed.server.Close(cut)); err != nil {
-		s.a.notice("feed: not every stream came to the last row; `%s feed %s` serves them", s.a.program, quoted(s.dir))
+	if err := errors.Join(ended, s.feed.server.Close(ctx)); err != nil {
+		s.a.notice("feed: not every stream came to the last row (%v); `%s feed %s` serves them", err, s.a.program, quoted(s.dir))
 	}
 }
