@@ -23,7 +23,7 @@ type acknowledgement struct {
 
 // CheckConsumer says whether a consumer can have that name: it is that of a file.
 func CheckConsumer(name string) error {
-	if name == "" || len(name) > 100 || strings.HasPrefix(name, ".") || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
+	if len(name) > 100 || !isFileName(name) {
 		return fmt.Errorf("%w: expected up to 100 letters, digits, dots, dashes and underscores, found %.120q", ErrConsumer, name)
 	}
 	return nil

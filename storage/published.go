@@ -66,12 +66,12 @@ func IsPartPath(name string) bool {
 		return true
 	default:
 		set, ok := strings.CutPrefix(folder, rewardsDir+"/")
-		return ok && isSetName(set)
+		return ok && isFileName(set)
 	}
 }
 
-// isSetName tells whether a name can be that of a set of rewards.
-func isSetName(name string) bool {
+// isFileName tells whether a name that a person chose, of a set of rewards or a consumer, can be that of a file.
+func isFileName(name string) bool {
 	return name != "" && !strings.HasPrefix(name, ".") && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == ""
 }
 

@@ -77,7 +77,7 @@ func (c Rescoring) Validate() error {
 	if c.Into != "" && c.Run == "" {
 		bad("rescoring into %s: expected Run", c.Into)
 	}
-	if c.Set == PlayedRewards || !isSetName(c.Set) {
+	if c.Set == PlayedRewards || !isFileName(c.Set) {
 		bad("set %q: expected letters, digits, dots, dashes and underscores, and not %q", c.Set, PlayedRewards)
 	}
 	if c.Width < 0 {
