@@ -112,12 +112,18 @@ func sameRows(t *testing.T, got, want []*storage.Row) {
 // Whatever a row holds, it comes back, and no memory is left behind.
 func TestRowsComeBack(t *testing.T) {
 	mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
+	b, err := NewBuilder(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for seed := range uint64(40) {
 		want := anyRows(seed, 1+int(seed%7))
-		batch, err := RecordOf(mem, want...)
-		if err != nil {
-			t.Fatal(err)
+		for _, r := range want {
+			if err := b.Append(r); err != nil {
+				t.Fatal(err)
+			}
 		}
+		batch := b.Batch(nil)
 		got, err := RowsOf(batch)
 		batch.Release()
 		if err != nil {
@@ -125,6 +131,7 @@ func TestRowsComeBack(t *testing.T) {
 		}
 		sameRows(t, got, want)
 	}
+	b.Release()
 	mem.AssertSize(t, 0)
 }
 

@@ -33,15 +33,6 @@ func NewBuilder(mem memory.Allocator, columns ...string) (*Builder, error) {
 	return &Builder{columns: list, schema: schema, out: array.NewRecordBuilder(mem, schema)}, nil
 }
 
-// Schema is the Arrow schema of these columns of a row; none = all.
-func Schema(columns ...string) (*arrow.Schema, error) {
-	list, err := rowColumns(columns)
-	if err != nil {
-		return nil, err
-	}
-	return schemaOf(list), nil
-}
-
 func schemaOf(columns []column) *arrow.Schema {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {
@@ -94,24 +85,6 @@ func (b *Builder) Batch(meta map[string]string) arrow.RecordBatch {
 
 // Release frees what was appended and is in no batch.
 func (b *Builder) Release() { b.out.Release() }
-
-// RecordOf is rows as one batch. Release it.
-func RecordOf(mem memory.Allocator, rows ...*storage.Row) (arrow.RecordBatch, error) {
-	b, err := NewBuilder(mem)
-	if err != nil {
-		return nil, err
-	}
-	defer b.Release()
-	for _, r := range rows {
-		if b.Bytes()+r.Bytes() > MaxRowBytes {
-			return nil, fmt.Errorf("%d rows: %w", len(rows), ErrTooLarge)
-		}
-		if err := b.Append(r); err != nil {
-			return nil, err
-		}
-	}
-	return b.Batch(nil), nil
-}
 
 // RowsOf reads a batch back. A column that it does not have stays empty; one that a row does not have is an error, as is another type.
 func RowsOf(batch arrow.RecordBatch) ([]*storage.Row, error) {
