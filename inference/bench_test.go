@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"tranche/episode"
 	"tranche/internal/mock"
 )
 
@@ -50,6 +52,73 @@ func (c *rawClient) keep(tb testing.TB) string {
 	return string(raw)
 }
 
+// leastAnswer is what a row needs of an answer, and of an event of a stream.
+type leastAnswer struct {
+	Model   string `json:"model"`
+	Choices []struct {
+		Message      leastMessage `json:"message"`
+		Delta        leastMessage `json:"delta"`
+		FinishReason *string      `json:"finish_reason"`
+		TokenIDs     []int32      `json:"token_ids"`
+	} `json:"choices"`
+	Usage struct {
+		Prompt     int32 `json:"prompt_tokens"`
+		Completion int32 `json:"completion_tokens"`
+	} `json:"usage"`
+}
+
+type leastMessage struct {
+	Content   *string           `json:"content"`
+	Reasoning *string           `json:"reasoning_content"`
+	ToolCalls []json.RawMessage `json:"tool_calls"`
+}
+
+// decode reads the answer with encoding/json, and returns its text.
+func (c *rawClient) decode(tb testing.TB, stream bool) string {
+	resp, err := c.http.Post(c.to, "application/json", bytes.NewReader(c.body))
+	if err != nil {
+		tb.Error(err)
+		return ""
+	}
+	defer resp.Body.Close()
+	if stream {
+		return leastOfStream(tb, resp.Body)
+	}
+	raw, err := readAll(&bytes.Buffer{}, resp.Body, resp.ContentLength)
+	if err != nil {
+		tb.Error(err)
+	}
+	var a leastAnswer
+	if err := json.Unmarshal(raw, &a); err != nil || len(a.Choices) != 1 {
+		tb.Errorf("%d choices, %v", len(a.Choices), err)
+		return ""
+	}
+	return *a.Choices[0].Message.Content
+}
+
+func leastOfStream(tb testing.TB, r io.Reader) string {
+	var said strings.Builder
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		if !ok || string(data) == "[DONE]" {
+			continue
+		}
+		var a leastAnswer
+		if err := json.Unmarshal(data, &a); err != nil || len(a.Choices) != 1 {
+			tb.Errorf("%q: %d choices, %v", data, len(a.Choices), err)
+			break
+		}
+		if piece := a.Choices[0].Delta.Content; piece != nil {
+			said.WriteString(*piece)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		tb.Error(err)
+	}
+	return said.String()
+}
+
 // benchAnswers are the shapes whose cost differs: a short answer, a long text, and 640 tokens with ids and logprobs.
 func benchAnswers() map[string]string {
 	ids := make([]int32, 640)
@@ -89,6 +158,28 @@ func BenchmarkGenerate(b *testing.B) {
 			bare := burst(32, b.N, func() { raw.post(b) })
 			b.ReportMetric(float64(b.N)/ours.Seconds(), "req/s")
 			b.ReportMetric(ours.Seconds()/bare.Seconds(), "x-net/http")
+		})
+	}
+}
+
+// BenchmarkWhole reads a whole answer without a socket; prose is a long text with quotes and line ends.
+func BenchmarkWhole(b *testing.B) {
+	bodies := benchAnswers()
+	_, bodies["prose"], _ = strings.Cut(string(nullShapes()[1].answer()), "\r\n\r\n")
+	for name, body := range bodies {
+		b.Run(name, func(b *testing.B) {
+			d, raw := &desk{}, []byte(body)
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				a := &answer{desk: d, still: true}
+				if _, err := a.takeEvent(raw); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := a.reply(episode.Sampling{}, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }

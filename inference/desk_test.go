@@ -29,6 +29,29 @@ func TestTheDeskForgetsLongLines(t *testing.T) {
 	}
 }
 
+// What is kept for good has a bound, and the one that was used last is the next.
+func TestDesksKeptAreBounded(t *testing.T) {
+	var d desks
+	var lent []*desk
+	for range 12 {
+		lent = append(lent, &desk{room: scanRoom{texts: make([]byte, 0, mostKept/2)}})
+	}
+	for _, t := range lent {
+		d.put(t)
+	}
+	if d.size > mostDesks || d.size < mostDesks/2 || len(d.kept) != mostDesks/(mostKept/2) {
+		t.Errorf("%d desks of %d bytes are kept", len(d.kept), d.size)
+	}
+	for i := len(d.kept) - 1; i >= 0; i-- {
+		if d.take() != lent[i] {
+			t.Errorf("desk %d is not the next", i)
+		}
+	}
+	if d.size != 0 {
+		t.Errorf("%d bytes are kept of none", d.size)
+	}
+}
+
 // A reply is whole and stays as it is while the memory it was read in is used for the next ones, in a whole answer and in a stream.
 func TestRepliesOutliveTheirDesk(t *testing.T) {
 	var n atomic.Int32

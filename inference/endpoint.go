@@ -33,7 +33,7 @@ type Endpoint struct {
 	bearer    string
 	deflaters deflaters
 
-	desks      sync.Pool // of *desk
+	desks      desks // where answers are read
 	dialect    atomic.Pointer[dialect]
 	caps       atomic.Pointer[Capabilities] // replaced by Probe, Recheck and Adopt
 	noTokenize atomic.Bool                  // the server has no way to count a prompt

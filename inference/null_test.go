@@ -228,6 +228,11 @@ func TestNullServer(t *testing.T) {
 		if r.Finish != "stop" || float64(n) < share*float64(s.bytes)-700 || n < 25 || !strings.HasPrefix(r.Message.Text(), "The quick brown fox") {
 			t.Errorf("%s: %d bytes, finish %q", s.name, n, r.Finish)
 		}
+		raw := newNullRaw(e)
+		if least := raw.decode(t, s.stream); least != r.Message.Text() {
+			t.Errorf("%s: %d bytes, encoding/json reads %d", s.name, n, len(least))
+		}
+		raw.http.CloseIdleConnections()
 		if got := len(s.answer()); got < s.bytes*9/10 || got > s.bytes*5/4 {
 			t.Errorf("%s: an answer of %d bytes", s.name, got)
 		}
@@ -247,8 +252,9 @@ func openNull(tb testing.TB, addr string, s nullShape) *Endpoint {
 // BenchmarkNull compares Generate with bare net/http, which reads an answer and throws it away, on the same server with a pool of
 // the same size, both on one core, in turns. Judge by the ratios: x-raw is requests per second over those of net/http, x-raw-cpu CPU time a
 // request under that of net/http. kept-x-raw-cpu is what that ratio is for net/http itself where it does not throw the answer away but makes a string
-// of it, unread: no client whose answers are of use comes above that by reading alone. Where scripts/nullclient.sh has installed the openai package and TRANCHE_NULL_PYTHON names its
-// python, x-httpx and x-aiohttp are requests per second over those of AsyncOpenAI.
+// of it, unread, and decoded-x-raw-cpu where encoding/json reads what a row needs of it; x-decoded-cpu is CPU time a request under that of the latter.
+// Where scripts/nullclient.sh has installed the openai package and TRANCHE_NULL_PYTHON names its python, x-httpx and x-aiohttp are requests per second
+// over those of AsyncOpenAI.
 //
 //	go test ./inference -run '^$' -bench Null -benchtime 20000x
 func BenchmarkNull(b *testing.B) {
@@ -266,11 +272,14 @@ func BenchmarkNull(b *testing.B) {
 			}
 			const turns = 10
 			n := max(b.N/turns, nullConcurrency)
-			var rate, cpu, kept, perSecond, micros []float64
+			var rate, cpu, kept, decoded, under, perSecond, micros []float64
 			for range turns {
 				mine, bare := measured(b, nullConcurrency, n, ours), measured(b, nullConcurrency, n, func() { raw.post(b) })
 				keeping := measured(b, nullConcurrency, n, func() { raw.keep(b) })
+				decoding := measured(b, nullConcurrency, n, func() { raw.decode(b, s.stream) })
 				kept = append(kept, bare.cpu.Seconds()/keeping.cpu.Seconds())
+				decoded = append(decoded, bare.cpu.Seconds()/decoding.cpu.Seconds())
+				under = append(under, decoding.cpu.Seconds()/mine.cpu.Seconds())
 				rate = append(rate, bare.wall.Seconds()/mine.wall.Seconds())
 				cpu = append(cpu, bare.cpu.Seconds()/mine.cpu.Seconds())
 				perSecond = append(perSecond, float64(n)/mine.wall.Seconds())
@@ -282,6 +291,8 @@ func BenchmarkNull(b *testing.B) {
 			b.ReportMetric(median(rate), "x-raw")
 			b.ReportMetric(median(cpu), "x-raw-cpu")
 			b.ReportMetric(median(kept), "kept-x-raw-cpu")
+			b.ReportMetric(median(decoded), "decoded-x-raw-cpu")
+			b.ReportMetric(median(under), "x-decoded-cpu")
 			for _, backend := range []string{"httpx", "aiohttp"} {
 				if theirs := nullPython(b, backend, addr, s); theirs > 0 {
 					b.ReportMetric(median(perSecond)/theirs, "x-"+backend)

@@ -101,7 +101,7 @@ func TestScan(t *testing.T) {
 
 // The text of a scanned string is what type text reads, byte for byte.
 func TestScanText(t *testing.T) {
-	for _, lit := range []string{`""`, `"plain"`, `"é\u00e9"`, `"\ud83d\ude00"`, `"\ude00\ud83d"`, `"a\\nb\n"`, "\"\xe2\x82\"", `"12345678\n1234567890123456\""`} {
+	for _, lit := range []string{`""`, `"plain"`, `"é\u00e9"`, `"\ud83d\ude00"`, `"\ude00\ud83d"`, `"a\\nb\n"`, "\"\xe2\x82\"", `"12345678\n1234567890123456\""`, `"\n"`, `"\n\n\"\n"`, `"\\n\n\\"`, `"\"n\""`, `"1234567890123456789012345678901234567890\n\""`} {
 		s := scan{b: []byte(lit), room: &scanRoom{}}
 		got, ok := s.text()
 		var want text

@@ -72,8 +72,12 @@ func (s *scan) decoded(end int) (text, int, bool) {
 			s.room.texts = out
 			return text(out[from:len(out):len(out)]), end, true
 		}
-		out = append(out, b[at:at+n]...)
-		more, rest, err := unescape(out, b[at+n+1:])
+		out, at = append(out, b[at:at+n]...), at+n+1
+		if c := b[at]; c == 'n' { // there is one behind each backslash before a quote
+			out, at = append(out, '\n'), at+1
+			continue
+		}
+		more, rest, err := unescape(out, b[at:])
 		if err != nil {
 			return nil, 0, false
 		}

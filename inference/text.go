@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -65,11 +64,11 @@ func unescape(out, rest []byte) ([]byte, []byte, error) {
 	if rest[0] == 'u' {
 		return unescapeUnicode(out, rest)
 	}
-	i := strings.IndexByte(`"\/bfnrt`, rest[0])
-	if i < 0 {
+	c := escaped(rest[0])
+	if c == 0 {
 		return nil, nil, errBadString
 	}
-	return append(out, "\"\\/\b\f\n\r\t"[i]), rest[1:], nil
+	return append(out, c), rest[1:], nil
 }
 
 func unescapeUnicode(out, rest []byte) ([]byte, []byte, error) {
@@ -95,8 +94,8 @@ func hex4(s []byte) (rune, bool) { // s starts with 'u'
 	if len(s) < 5 {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(s[1:5]), 16, 16)
-	return rune(n), err == nil
+	n, ok := hex(s[1:5])
+	return rune(n), ok
 }
 
 // repair makes s valid UTF-8: halves of a surrogate pair that ended up side by side become their character, everything
