@@ -29,18 +29,17 @@ const (
 var rowColumns = fieldListOf(reflect.TypeFor[Row](), "token_ids", "loss_mask", "logprobs", "versions")
 
 func appendRow(dst []byte, seq uint64, k key, r *Row) ([]byte, error) {
-	return appendRowWith(dst, seq, k, r, r.Logprobs, func(lp *float32) (float32, bool) {
-		if lp == nil {
-			return 0, false
+	logprobs := make([]episode.Logprob, len(r.Logprobs))
+	for i, lp := range r.Logprobs {
+		if lp != nil {
+			logprobs[i] = episode.Logprob{Value: *lp, Known: true}
 		}
-		return *lp, true
-	})
+	}
+	return appendRowWith(dst, seq, k, r, logprobs)
 }
 
-func knownLogprob(lp episode.Logprob) (value float32, ok bool) { return lp.Value, lp.Known }
-
 // appendRowWith encodes a row with the logprobs that are given instead of its own.
-func appendRowWith[L any](dst []byte, seq uint64, k key, r *Row, logprobs []L, known func(L) (value float32, ok bool)) ([]byte, error) {
+func appendRowWith(dst []byte, seq uint64, k key, r *Row, logprobs []episode.Logprob) ([]byte, error) {
 	dst = binary.LittleEndian.AppendUint64(dst, seq)
 	dst = append(dst, k[:]...)
 	at := len(dst)
@@ -53,7 +52,7 @@ func appendRowWith[L any](dst []byte, seq uint64, k key, r *Row, logprobs []L, k
 	dst = appendIDs(dst, r.TokenIDs)
 	dst = appendRuns(dst, r.LossMask)
 	dst = appendRuns(dst, r.Versions)
-	return appendLogprobs(dst, logprobs, known), nil
+	return appendLogprobs(dst, logprobs), nil
 }
 
 func appendText(dst []byte, r *Row) []byte {
@@ -69,7 +68,10 @@ func payloadKey(payload []byte) (seq uint64, k key, err error) {
 	return binary.LittleEndian.Uint64(payload), k, nil
 }
 
-func decodeRow(payload []byte) (*Row, error) {
+func decodeRow(payload []byte) (*Row, error) { return decodeRowInto(payload, new(tokenLists)) }
+
+// decodeRowInto has the row's columns of tokens in the lists that are given, as far as they have room.
+func decodeRowInto(payload []byte, lists *tokenLists) (*Row, error) {
 	rest, err := cut(payload, payloadHead)
 	if err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func decodeRow(payload []byte) (*Row, error) {
 	if !current {
 		err = decodeFormer(text, rest, r)
 	} else if err = rowColumns.take(fields, reflect.ValueOf(r).Elem()); err == nil {
-		err = decodeTokens(rest, r)
+		err = decodeTokens(rest, r, lists)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decode the journal row of episode %q: %w", r.EpisodeID, err)

@@ -101,7 +101,7 @@ func unbounded(path []string) bool {
 	return false
 }
 
-// add appends one row to the open row group. The row must not change afterwards.
+// add appends one row to the open row group. The row must not change until the writer is idle.
 func (w *partWriter) add(r *Row) error {
 	n := r.rawBytes()
 	if w.open && w.bytes+n > w.most {
@@ -140,6 +140,9 @@ func (p *Part) note(r *Row, raw int64) {
 	p.Rows++
 	p.RawBytes += raw
 }
+
+// idle says that all rows that were added are written, so that nobody needs what they point to.
+func (w *partWriter) idle() bool { return len(w.batch) == 0 }
 
 func (w *partWriter) write() error {
 	if _, err := w.out.Write(w.batch); err != nil {

@@ -88,13 +88,14 @@ func drawTokens(rng *rand.Rand, n int) (ids []int32, mask []int8, logprobs []*fl
 // Every column of a row comes back from the journal as it was, null, empty and zero told apart, also one that is added tomorrow; and the same row gives the same bytes.
 func TestEveryColumnComesBackFromTheJournal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
+	var used tokenLists
 	for i := range 300 {
 		want := drawRow(rng)
 		b, err := appendRow(nil, 5, keyOf(want.EpisodeID), want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decodeRow(b)
+		got, err := decodeRowInto(b, &used) // what a longer row left in the lists does not show
 		if err != nil {
 			t.Fatalf("row %d: %v", i, err)
 		}
@@ -117,7 +118,7 @@ func TestEpisodesAreEncodedAsTheirRows(t *testing.T) {
 		}
 		row := rowBesideTokens(e)
 		row.lendTokens(&e.Tokens)
-		lent, err := appendRowWith(nil, 5, keyOf(e.ID), &row, e.Tokens.Logprobs, knownLogprob)
+		lent, err := appendRowWith(nil, 5, keyOf(e.ID), &row, e.Tokens.Logprobs)
 		if err != nil || !slices.Equal(whole, lent) {
 			t.Errorf("task %d: %v\n%q\n%q", task, err, whole, lent)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"tranche/episode"
 )
 
 // The tokens of a row in the journal are four lists, each of which begins with a uvarint, the number of its entries:
@@ -39,40 +41,53 @@ func appendRuns[T int8 | int32](dst []byte, list []T) []byte {
 	return dst
 }
 
-func appendLogprobs[L any](dst []byte, list []L, known func(L) (value float32, ok bool)) []byte {
+func appendLogprobs(dst []byte, list []episode.Logprob) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	for len(list) > 0 {
 		null, some := 0, 0
-		for null < len(list) && !is(known, list[null]) {
+		for null < len(list) && !list[null].Known {
 			null++
 		}
 		list = list[null:]
-		for some < len(list) && is(known, list[some]) {
+		for some < len(list) && list[some].Known {
 			some++
 		}
 		dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(null)), uint64(some))
-		for _, lp := range list[:some] {
-			v, _ := known(lp)
-			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(v))
+		at := len(dst)
+		dst = slices.Grow(dst, 4*some)[:at+4*some]
+		for i, lp := range list[:some] {
+			binary.LittleEndian.PutUint32(dst[at+4*i:], math.Float32bits(lp.Value))
 		}
 		list = list[some:]
 	}
 	return dst
 }
 
-func is[L any](known func(L) (float32, bool), lp L) bool {
-	_, ok := known(lp)
-	return ok
+// tokenLists is memory for the columns of tokens of one row, to be used again when nobody needs that row any more.
+type tokenLists struct {
+	ids      []int32
+	mask     []int8
+	versions []int32
+	logprobs []*float32
+	values   []float32 // what logprobs points to
+}
+
+// sized makes a list n long. What was in it stays there.
+func sized[T any](list *[]T, n int) []T {
+	if cap(*list) < n {
+		*list = make([]T, n)
+	}
+	return (*list)[:n:n]
 }
 
 // decodeTokens allocates no more than a small multiple of b, whatever b says.
-func decodeTokens(b []byte, r *Row) error {
+func decodeTokens(b []byte, r *Row, lists *tokenLists) error {
 	in := &listReader{rest: b}
-	r.TokenIDs = in.ids()
+	r.TokenIDs = in.ids(&lists.ids)
 	n := len(r.TokenIDs)
-	r.LossMask = takeRuns[int8](in, n)
-	r.Versions = takeRuns[int32](in, n)
-	r.Logprobs = in.logprobs(n)
+	r.LossMask = takeRuns(in, n, &lists.mask)
+	r.Versions = takeRuns(in, n, &lists.versions)
+	r.Logprobs = in.logprobs(n, lists)
 	if in.err == nil && len(in.rest) > 0 {
 		in.err = fmt.Errorf("%d bytes stand behind its tokens", len(in.rest))
 	}
@@ -117,9 +132,9 @@ func (in *listReader) words(n int) []byte {
 	return b
 }
 
-func (in *listReader) ids() []int32 {
+func (in *listReader) ids(into *[]int32) []int32 {
 	b := in.words(in.number(math.MaxInt / 4))
-	ids := make([]int32, len(b)/4)
+	ids := sized(into, len(b)/4)
 	for i := range ids {
 		ids[i] = int32(binary.LittleEndian.Uint32(b[4*i:]))
 	}
@@ -134,11 +149,11 @@ func (in *listReader) entries(n int) bool {
 	return in.err == nil
 }
 
-func takeRuns[T int8 | int32](in *listReader, n int) []T {
+func takeRuns[T int8 | int32](in *listReader, n int, into *[]T) []T {
 	if !in.entries(n) {
 		return nil
 	}
-	list := make([]T, n)
+	list := sized(into, n)
 	for at := 0; at < n && in.err == nil; {
 		run := list[at : at+in.number(n-at)]
 		v, size := binary.Varint(in.rest)
@@ -159,20 +174,21 @@ func takeRuns[T int8 | int32](in *listReader, n int) []T {
 	return list
 }
 
-func (in *listReader) logprobs(n int) []*float32 {
+func (in *listReader) logprobs(n int, into *tokenLists) []*float32 {
 	if !in.entries(n) {
 		return nil
 	}
-	list, values := make([]*float32, n), make([]float32, n)
+	list, values := sized(&into.logprobs, n), sized(&into.values, n)
 	for at := 0; at < n && in.err == nil; {
-		at += in.number(n - at)
+		null := in.number(n - at)
+		clear(list[at : at+null])
+		at += null
 		b := in.words(in.number(n - at))
-		run := values[at : at+len(b)/4]
-		for i := range run {
-			run[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-			list[at+i] = &run[i]
+		for i := range len(b) / 4 {
+			values[at+i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+			list[at+i] = &values[at+i]
 		}
-		at += len(run)
+		at += len(b) / 4
 	}
 	return list
 }

@@ -33,6 +33,7 @@ type Writer struct {
 	rotations chan chan snapshot // sealer to committer
 	wake      chan struct{}      // committer to sealer: something changed; buffered, never blocks
 	flushes   chan chan error    // Flush to sealer
+	frames    sync.Pool          // *[]byte of rows that are durable
 	stopSeal  chan struct{}      // closed by Close: seal what is complete and end
 	stopLog   chan struct{}      // closed by Close after the sealer ended
 	sealed    chan struct{}      // closed by the sealer when it ends
@@ -152,8 +153,8 @@ func (w *Writer) store(ctx context.Context, e *episode.Episode) error {
 	defer w.inFlight.Done()
 	defer w.unclaim(k)
 	rec := recordOf(&row, seq)
-	frame, err := appendFrame(make([]byte, 0, roomFor(&row, rec.raw)), frameRow, func(b []byte) ([]byte, error) {
-		return appendRowWith(b, seq, k, &row, logprobs, knownLogprob)
+	frame, err := appendFrame(w.emptyFrame(&row, rec.raw), frameRow, func(b []byte) ([]byte, error) {
+		return appendRowWith(b, seq, k, &row, logprobs)
 	})
 	if err == nil && len(frame) > w.most {
 		err = fmt.Errorf("a record of %d bytes: expected %d at most", len(frame), w.most)
@@ -164,11 +165,19 @@ func (w *Writer) store(ctx context.Context, e *episode.Episode) error {
 	ent := &entry{frame: frame, rec: rec, dig: digestOf(&row), done: make(chan error, 1)}
 	ent.rec.bytes = int64(len(frame))
 	w.queue <- ent
-	return <-ent.done
+	err = <-ent.done
+	w.frames.Put(&frame)
+	return err
 }
 
-// roomFor is about what a row's frame takes, bytes: names of columns beside its raw bytes, of which tokens need fewer.
-func roomFor(row *Row, raw int64) int64 { return frameHead + 2048 + raw - 5*int64(len(row.TokenIDs)) }
+// emptyFrame is a buffer with room for about what a row's frame takes: names of columns beside its raw bytes, of which tokens need fewer.
+func (w *Writer) emptyFrame(row *Row, raw int64) []byte {
+	room := frameHead + 2048 + raw - 5*int64(len(row.TokenIDs))
+	if used, ok := w.frames.Get().(*[]byte); ok && int64(cap(*used)) >= room {
+		return (*used)[:0]
+	}
+	return make([]byte, 0, room)
+}
 
 // admit claims the key and waits for room. On success the caller owes inFlight a Done and the key an unclaim.
 func (w *Writer) admit(ctx context.Context, k key) (seq uint64, err error) {
