@@ -3,66 +3,60 @@ package storage
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
+	"reflect"
+
+	"tranche/episode"
 )
 
 // A row's payload in the journal is
 //
-//	seq    uint64           order of writing in the run; the highest of one key counts
-//	key    16 bytes         of the episode, so that an index needs no JSON
-//	text   uint32 length, then the row as JSON without its four token columns
-//	n      uint32           number of token ids; then their ids, mask, logprobs and versions as raw numbers
+//	seq     uint64           order of writing in the run; the highest of one key counts
+//	key     16 bytes         of the episode, so that an index need not decode the row
+//	text    uint32 length, then rowMark and all columns but the four of tokens, by their names (fieldlist.go)
+//	tokens  their ids, mask, versions and logprobs (tokencodec.go)
 //
-// JSON, because a run may be resumed by a newer version that has more columns; raw numbers for the tokens, because they are
-// most of a long row and JSON has no NaN. All little endian; a logprob is a presence byte and a float32.
+// Columns go by name, because a run may be resumed by a program that has more of them. What earlier programs wrote is in formercodec.go. All
+// little endian.
 const (
-	payloadHead   = 8 + 16
-	bytesPerToken = 4 + 1 + 5 + 4
+	payloadHead = 8 + 16
+	rowMark     = "\x02row" // no JSON begins so
+	leastTokens = 4         // bytes: four empty lists
 )
 
+// rowColumns are the columns of a row's text.
+var rowColumns = fieldListOf(reflect.TypeFor[Row](), "token_ids", "loss_mask", "logprobs", "versions")
+
 func appendRow(dst []byte, seq uint64, k key, r *Row) ([]byte, error) {
+	logprobs := make([]episode.Logprob, len(r.Logprobs))
+	for i, lp := range r.Logprobs {
+		if lp != nil {
+			logprobs[i] = episode.Logprob{Value: *lp, Known: true}
+		}
+	}
+	return appendRowWith(dst, seq, k, r, logprobs)
+}
+
+// appendRowWith encodes a row with the logprobs that are given instead of its own.
+func appendRowWith(dst []byte, seq uint64, k key, r *Row, logprobs []episode.Logprob) ([]byte, error) {
 	dst = binary.LittleEndian.AppendUint64(dst, seq)
 	dst = append(dst, k[:]...)
 	at := len(dst)
-	dst, err := appendText(append(dst, 0, 0, 0, 0), r)
-	if err != nil {
-		return nil, fmt.Errorf("encode episode %s: %w", r.EpisodeID, err)
+	dst = appendText(append(dst, 0, 0, 0, 0), r)
+	n := len(dst) - at - 4
+	if n > maxPayload {
+		return nil, fmt.Errorf("encode episode %s: %d bytes of text: the most a journal record holds is %d", r.EpisodeID, n, maxPayload)
 	}
-	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
-	return appendTokens(dst, r), nil
+	binary.LittleEndian.PutUint32(dst[at:], uint32(n))
+	dst = appendIDs(dst, r.TokenIDs)
+	dst = appendRuns(dst, r.LossMask)
+	dst = appendRuns(dst, r.Versions)
+	return appendLogprobs(dst, logprobs), nil
 }
 
-func appendText(dst []byte, r *Row) ([]byte, error) {
-	light := *r
-	light.TokenIDs, light.LossMask, light.Logprobs, light.Versions = nil, nil, nil, nil
-	buf := bytes.NewBuffer(dst)
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(&light)
-	return buf.Bytes(), err
-}
-
-func appendTokens(dst []byte, r *Row) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(r.TokenIDs)))
-	for _, id := range r.TokenIDs {
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(id))
-	}
-	for _, m := range r.LossMask {
-		dst = append(dst, byte(m))
-	}
-	for _, lp := range r.Logprobs {
-		if lp == nil {
-			dst = append(dst, 0, 0, 0, 0, 0)
-			continue
-		}
-		dst = binary.LittleEndian.AppendUint32(append(dst, 1), math.Float32bits(*lp))
-	}
-	for _, v := range r.Versions {
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(v))
-	}
-	return dst
+func appendText(dst []byte, r *Row) []byte {
+	return rowColumns.put(append(dst, rowMark...), reflect.ValueOf(r).Elem())
 }
 
 // payloadKey reads who a payload is about without decoding it.
@@ -74,7 +68,10 @@ func payloadKey(payload []byte) (seq uint64, k key, err error) {
 	return binary.LittleEndian.Uint64(payload), k, nil
 }
 
-func decodeRow(payload []byte) (*Row, error) {
+func decodeRow(payload []byte) (*Row, error) { return decodeRowInto(payload, new(tokenLists)) }
+
+// decodeRowInto has the row's columns of tokens in the lists that are given, as far as they have room.
+func decodeRowInto(payload []byte, lists *tokenLists) (*Row, error) {
 	rest, err := cut(payload, payloadHead)
 	if err != nil {
 		return nil, err
@@ -84,13 +81,29 @@ func decodeRow(payload []byte) (*Row, error) {
 		return nil, err
 	}
 	r := new(Row)
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("decode a journal row: %w", err)
+	fields, current := bytes.CutPrefix(text, []byte(rowMark))
+	if !current {
+		err = decodeFormer(text, rest, r)
+	} else if err = rowColumns.take(fields, reflect.ValueOf(r).Elem()); err == nil {
+		err = decodeTokens(rest, r, lists)
 	}
-	if err := decodeTokens(rest, r); err != nil {
-		return nil, fmt.Errorf("episode %s: %w", r.EpisodeID, err)
+	if err != nil {
+		return nil, fmt.Errorf("decode the journal row of episode %q: %w", r.EpisodeID, err)
 	}
 	return r, nil
+}
+
+// plausibleRow says whether a payload of that many bytes may begin so: with a text that leaves room for the tokens.
+func plausibleRow(head []byte, length int64) bool {
+	text, err := cut(head, payloadHead+4)
+	if err != nil || len(text) == 0 {
+		return false
+	}
+	left := length - payloadHead - 4 - int64(binary.LittleEndian.Uint32(head[payloadHead:]))
+	if text[0] == '{' {
+		return left >= 4 && (left-4)%formerBytesPerToken == 0
+	}
+	return bytes.HasPrefix(text, []byte(rowMark)) && left >= leastTokens
 }
 
 func cut(b []byte, n int) ([]byte, error) {
@@ -112,28 +125,5 @@ func cutText(b []byte) (text, rest []byte, err error) {
 	return body[:n], body[n:], nil
 }
 
-func decodeTokens(b []byte, r *Row) error {
-	body, err := cut(b, 4)
-	if err != nil {
-		return err
-	}
-	n := int64(binary.LittleEndian.Uint32(b))
-	if n*bytesPerToken != int64(len(body)) {
-		return fmt.Errorf("a journal row says %d tokens and has %d bytes for them", n, len(body))
-	}
-	r.TokenIDs, r.LossMask = make([]int32, n), make([]int8, n)
-	r.Logprobs, r.Versions = make([]*float32, n), make([]int32, n)
-	values := make([]float32, n)
-	ids, mask := body[:4*n], body[4*n:5*n]
-	logprobs, versions := body[5*n:10*n], body[10*n:]
-	for i := range r.TokenIDs {
-		r.TokenIDs[i] = int32(binary.LittleEndian.Uint32(ids[4*i:]))
-		r.LossMask[i] = int8(mask[i])
-		r.Versions[i] = int32(binary.LittleEndian.Uint32(versions[4*i:]))
-		if logprobs[5*i] != 0 {
-			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(logprobs[5*i+1:]))
-			r.Logprobs[i] = &values[i]
-		}
-	}
-	return nil
-}
+// errCut says that a list or a field is longer than what is there of it.
+var errCut = errors.New("it ends too early")

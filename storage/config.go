@@ -44,8 +44,8 @@ type Config struct {
 	// one of two and more. A row is written three times at most, on average. 2 or more; 0 = parts stay as they were published.
 	SmallParts int
 
-	// GroupVerdicts completes the verdicts of a group just before it is published: with Row.SetVerdict, and it may change nothing else.
-	// It is called by the goroutine that publishes, with the rows of a group that ended well, in sample order; whole says that no sample
+	// GroupVerdicts completes the verdicts of a group just before it is published: with Row.SetVerdict, and it may change nothing else
+	// and keep no row: the memory of its tokens is used again. It is called by the goroutine that publishes, with the rows of a group that ended well, in sample order; whole says that no sample
 	// is missing but failed and cut ones. After a crash it is called for the same rows again and must come to the same. Until then
 	// rows are in the journal, and counted, with the verdict they came with. nil = verdicts are complete when they are written.
 	GroupVerdicts func(rows []*Row, whole bool)

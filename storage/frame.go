@@ -254,24 +254,21 @@ func findFrame(r io.ReaderAt, from, size int64) int64 {
 const recordHead = turnHead + 4 + 1
 
 // plausible says whether a frame may begin so, with that many bytes left. Numbers in a damaged row that look like a length and a kind are many, and a
-// checksum over megabytes for each would take minutes: a record has JSON at a certain place, of a length that fits.
+// checksum over megabytes for each would take minutes: a record has a known mark or JSON at a certain place, of a length that fits.
 func plausible(head []byte, rest int64) bool {
 	if len(head) < frameHead {
 		return false
 	}
 	length, kind, payload := int64(binary.LittleEndian.Uint32(head)), head[8], head[frameHead:]
-	at := payloadHead
-	if kind == frameTurn {
-		at = turnHead
-	}
-	if !isKind(kind) || length > maxPayload || length+frameHead > rest || len(payload) <= at+4 || payload[at+4] != '{' {
+	switch {
+	case length > maxPayload || length+frameHead > rest:
 		return false
+	case kind == frameRow:
+		return plausibleRow(payload, length)
+	case kind == frameTurn:
+		return plausibleTurn(payload, length)
 	}
-	left := length - int64(at) - 4 - int64(binary.LittleEndian.Uint32(payload[at:])) // the text
-	if kind == frameTurn {
-		return left >= 4*4
-	}
-	return left >= 4 && (left-4)%bytesPerToken == 0
+	return false
 }
 
 const checkedBytes = 64 << 10 // are read at once

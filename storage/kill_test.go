@@ -219,7 +219,7 @@ func TestKilledTwentyTimesEveryKeyIsThereOnce(t *testing.T) {
 			}
 		}
 		runChild(t, dir, false, kill{}, acked)
-		compareRuns(t, whole, dir)
+		compareRuns(t, whole, dir, killTasks*killSamples)
 		checkFolders(t, dir)
 	}
 	for _, m := range append(aims, atRemoval) {
@@ -231,11 +231,11 @@ func TestKilledTwentyTimesEveryKeyIsThereOnce(t *testing.T) {
 	}
 }
 
-func compareRuns(t *testing.T, whole, dir string) {
+func compareRuns(t *testing.T, whole, dir string, rows int) {
 	t.Helper()
 	want, got := rowsOf(t, whole), rowsOf(t, dir)
-	if len(want) != killTasks*killSamples || len(got) != len(want) {
-		t.Fatalf("%d rows, uninterrupted %d, want %d", len(got), len(want), killTasks*killSamples)
+	if len(want) != rows || len(got) != len(want) {
+		t.Fatalf("%d rows, uninterrupted %d, want %d", len(got), len(want), rows)
 	}
 	for id, w := range want {
 		if got[id] == nil || !reflect.DeepEqual(timeless(w), timeless(got[id])) {

@@ -90,11 +90,11 @@ func cpuOf(b *testing.B, do func() int64) written {
 // episodes to durable rows to published parts), and by pyarrow from a ready Arrow table and from Python rows, and as JSON lines with
 // zstd. The ways take turns; medians of the processor seconds count.
 func BenchmarkRivals(b *testing.B) {
-	rows, episodes := rivalRows(b)
-	ask := startRival(b, rivalParts(b, rows))
+	episodes := rivalEpisodes(b)
+	ask := startRival(b, rivalParts(b, rowsOfAll(episodes)))
 	ways := map[string][]written{}
 	for range max(b.N, rivalRounds) {
-		ways["part"] = append(ways["part"], cpuOf(b, func() int64 { return writeRivalPart(b, b.TempDir(), rows).Bytes }))
+		ways["part"] = append(ways["part"], timePart(b, episodes))
 		ways["journal"] = append(ways["journal"], cpuOf(b, func() int64 { return writeRivalRun(b, episodes) }))
 		for _, way := range []string{"plain", "tuned", "from_rows", "jsonl"} {
 			ways[way] = append(ways[way], ask(way))
@@ -104,8 +104,8 @@ func BenchmarkRivals(b *testing.B) {
 	for way, list := range ways {
 		slices.SortFunc(list, func(x, y written) int { return int((x.CPU - y.CPU) * 1e9) })
 		m := list[len(list)/2]
-		rate[way] = float64(len(rows)*rivalTokens) / m.CPU
-		b.Logf("%-10s %6.2f M tokens a CPU second, %5.2f bytes a token", way, rate[way]/1e6, float64(m.Bytes)/float64(len(rows)*rivalTokens))
+		rate[way] = float64(len(episodes)*rivalTokens) / m.CPU
+		b.Logf("%-10s %6.2f M tokens a CPU second, %5.2f bytes a token", way, rate[way]/1e6, float64(m.Bytes)/float64(len(episodes)*rivalTokens))
 	}
 	best := max(rate["plain"], rate["tuned"])
 	b.ReportMetric(rate["part"]/best, "part/pyarrow")
@@ -114,17 +114,50 @@ func BenchmarkRivals(b *testing.B) {
 	b.ReportMetric(float64(ways["part"][0].Bytes)/float64(ways["jsonl"][0].Bytes), "bytes/jsonl")
 }
 
-// rivalRows makes rows of real text, Go's own sources, whose words are the tokens; samples of a task share their prompt.
-func rivalRows(b *testing.B) (rows []Row, episodes []*episode.Episode) {
+// BenchmarkOurs is our own ways of BenchmarkRivals alone, to be profiled.
+func BenchmarkOurs(b *testing.B) {
+	episodes := rivalEpisodes(b)
+	for way, write := range map[string]func(b *testing.B) written{
+		"part":    func(b *testing.B) written { return timePart(b, episodes) },
+		"journal": func(b *testing.B) written { return cpuOf(b, func() int64 { return writeRivalRun(b, episodes) }) },
+	} {
+		b.Run(way, func(b *testing.B) {
+			var spent float64
+			for range b.N {
+				spent += write(b).CPU
+			}
+			b.ReportMetric(float64(b.N*len(episodes)*rivalTokens)/spent/1e6, "Mtokens/cpu-s")
+		})
+	}
+}
+
+// timePart writes rows that are there for it alone: the journal has episodes to write, and a heap with rows beside them would be no run's.
+func timePart(b *testing.B, episodes []*episode.Episode) written {
+	b.Helper()
+	rows := rowsOfAll(episodes)
+	return cpuOf(b, func() int64 { return writeRivalPart(b, b.TempDir(), rows).Bytes })
+}
+
+func rowsOfAll(episodes []*episode.Episode) []Row {
+	rows := make([]Row, len(episodes))
+	for i, e := range episodes {
+		rows[i] = RowOf(e)
+	}
+	return rows
+}
+
+// rivalEpisodes makes episodes of real text, Go's own sources, whose words are the tokens; samples of a task share their prompt.
+func rivalEpisodes(b *testing.B) (episodes []*episode.Episode) {
 	b.Helper()
 	text := sourceText(b, rivalTasks*(rivalSamples*3+1)*rivalTokens)
 	take := func(tokens int) (said string, ids []int32) {
+		end := 0
 		for len(ids) < tokens {
-			n := wordOf(text[len(said):])
-			ids = append(ids, int32(crc32.ChecksumIEEE([]byte(text[len(said):len(said)+n]))%150_000))
-			said += text[len(said) : len(said)+n]
+			n := wordOf(text[end:])
+			ids = append(ids, int32(crc32.ChecksumIEEE([]byte(text[end:end+n]))%150_000))
+			end += n
 		}
-		text = text[len(said):]
+		said, text = text[:end], text[end:]
 		return said, ids
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -143,10 +176,10 @@ func rivalRows(b *testing.B) (rows []Row, episodes []*episode.Episode) {
 			}
 			e.Tokens = episode.Tokens{}
 			e.Tokens.Extend(prompt, ids, lps, episode.Ptr[int32](1))
-			rows, episodes = append(rows, RowOf(e)), append(episodes, e)
+			episodes = append(episodes, e)
 		}
 	}
-	return rows, episodes
+	return episodes
 }
 
 // sourceText is so many bytes of the Go sources of this toolchain.

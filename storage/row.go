@@ -19,12 +19,19 @@ const FlagNonFinite = "non_finite"
 // RowOf converts a closed episode into the row that is stored. The row shares no memory that the episode may still change
 // except the immutable texts. All text is valid UTF-8 afterwards; a repair sets episode.FlagTextRepaired on the row.
 func RowOf(e *episode.Episode) Row {
+	r := rowBesideTokens(e)
+	r.setTokens(&e.Tokens)
+	return r
+}
+
+// rowBesideTokens is the row without its four columns of tokens.
+func rowBesideTokens(e *episode.Episode) Row {
 	var fix repairer
 	r := Row{SchemaVersion: SchemaVersion, NumBranches: 1}
 	r.setKeys(e, &fix)
 	r.setTask(e.Task, &fix)
 	r.setMessages(e, &fix)
-	r.setTokens(&e.Tokens)
+	r.PromptLen, r.PrefixBreak = int32(e.Tokens.PromptLen), clone(e.Tokens.Break)
 	r.setBreaks(e.Tokens.Breaks)
 	r.setTurns(e, &fix)
 	r.setActions(e.Actions, &fix)
@@ -95,11 +102,14 @@ func (r *Row) setTokens(t *episode.Tokens) {
 			r.Logprobs[i] = &values[i]
 		}
 	}
-	r.PromptLen = int32(t.PromptLen)
-	r.PrefixBreak = clone(t.Break)
 }
 
-// setBreaks leaves the list null where no prompt broke the sequence. A logprob that is no finite number is null here: the row's own text is JSON.
+// lendTokens has the row share the episode's lists instead of copying them, and leaves logprobs, of which a row's list is of another type.
+func (r *Row) lendTokens(t *episode.Tokens) {
+	r.TokenIDs, r.LossMask, r.Versions = t.IDs, t.Mask, t.Versions
+}
+
+// setBreaks leaves the list null where no prompt broke the sequence. A logprob that is no finite number is null here: JSON of a row has no word for it.
 func (r *Row) setBreaks(breaks []episode.Broken) {
 	for _, b := range breaks {
 		out := Broken{Turn: int16(b.Turn), At: int32(b.At), TokenIDs: fresh(b.IDs), LossMask: fresh(b.Mask), Versions: fresh(b.Versions), Logprobs: make([]*float32, len(b.Logprobs))}
@@ -428,11 +438,14 @@ func clone[T any](p *T) *T {
 func fresh[T any](s []T) []T { return append(make([]T, 0, len(s)), s...) }
 
 // check reports whether a row keeps the laws every reader builds on.
-func (r *Row) check() error {
+func (r *Row) check() error { return r.checkWith(len(r.Logprobs)) }
+
+// checkWith is check for a row that has so many logprobs elsewhere.
+func (r *Row) checkWith(logprobs int) error {
 	n := len(r.TokenIDs)
-	if len(r.LossMask) != n || len(r.Logprobs) != n || len(r.Versions) != n {
+	if len(r.LossMask) != n || logprobs != n || len(r.Versions) != n {
 		return fmt.Errorf("episode %s: %d token ids, %d mask, %d logprobs, %d versions: the lengths must be equal",
-			r.EpisodeID, n, len(r.LossMask), len(r.Logprobs), len(r.Versions))
+			r.EpisodeID, n, len(r.LossMask), logprobs, len(r.Versions))
 	}
 	for i, b := range r.Breaks {
 		if n := len(b.TokenIDs); len(b.LossMask) != n || len(b.Logprobs) != n || len(b.Versions) != n {

@@ -244,13 +244,13 @@ func (w *Writer) judge(rows []*Row, whole bool) []amendment {
 	return list
 }
 
-// row reads a record's row from the journal; buf is reused and returned.
-func (r *record) row(buf []byte) (*Row, []byte, error) {
+// row reads a record's row from the journal, its tokens into those lists; buf is used again and returned.
+func (r *record) row(buf []byte, lists *tokenLists) (*Row, []byte, error) {
 	frame, err := r.seg.readFrame(*r, buf)
 	if err != nil {
 		return nil, buf, err
 	}
-	row, err := decodeRow(frame[frameHead:])
+	row, err := decodeRowInto(frame[frameHead:], lists)
 	if err != nil {
 		return nil, buf, fmt.Errorf("%s at byte %d: %w", r.seg.path, r.offset, err)
 	}
@@ -260,27 +260,25 @@ func (r *record) row(buf []byte) (*Row, []byte, error) {
 
 // fill reads the rows of a layout from the journal into a part: one at a time, or a whole group at a time for judge to see.
 func (l layout) fill(pw *partWriter, judge func(rows []*Row, whole bool)) error {
-	var buf []byte
-	var rows []*Row
+	var in rowReader
 	for _, records := range l {
 		for len(records) > 0 {
 			n := 1
 			for judge != nil && n < len(records) && records[n].group == records[0].group && !records[n].alone && !records[0].alone {
 				n++
 			}
-			rows = rows[:0]
-			for _, rec := range records[:n] {
-				row, frame, err := rec.row(buf)
-				if err != nil {
-					return err
-				}
-				rows, buf = append(rows, row), frame
+			rows, err := in.read(records[:n])
+			if err != nil {
+				return err
 			}
 			if judge != nil {
 				judge(rows, !records[0].alone)
 			}
 			if err := pw.addAll(rows); err != nil {
 				return err
+			}
+			if pw.idle() {
+				in.release()
 			}
 			records = records[n:]
 		}
@@ -289,6 +287,36 @@ func (l layout) fill(pw *partWriter, judge func(rows []*Row, whole bool)) error 
 		}
 	}
 	return nil
+}
+
+// rowReader reads rows of the journal and uses their memory again when they are in a part.
+type rowReader struct {
+	buf        []byte
+	rows       []*Row
+	held, free []*tokenLists
+}
+
+// read returns rows that are valid until the next read, and their tokens until release.
+func (in *rowReader) read(records []*record) ([]*Row, error) {
+	in.rows = in.rows[:0]
+	for _, rec := range records {
+		lists := new(tokenLists)
+		if n := len(in.free); n > 0 {
+			in.free, lists = in.free[:n-1], in.free[n-1]
+		}
+		in.held = append(in.held, lists)
+		row, buf, err := rec.row(in.buf, lists)
+		if err != nil {
+			return nil, err
+		}
+		in.rows, in.buf = append(in.rows, row), buf
+	}
+	return in.rows, nil
+}
+
+func (in *rowReader) release() {
+	in.free = append(in.free, in.held...)
+	in.held = in.held[:0]
 }
 
 // copyRows copies a published failure file but for the rows that were replaced.

@@ -113,6 +113,14 @@ func appendTurn(dst []byte, h turnHeader, e *episode.Episode, s *episode.Step) (
 	return appendList(dst, raw, func(b []byte, v byte) []byte { return append(b, v) }), nil
 }
 
+// plausibleTurn says whether a payload of that many bytes may begin so: with JSON that leaves room for four lists.
+func plausibleTurn(head []byte, length int64) bool {
+	if len(head) <= turnHead+4 || head[turnHead+4] != '{' {
+		return false
+	}
+	return length-turnHead-4-int64(binary.LittleEndian.Uint32(head[turnHead:])) >= 4*4
+}
+
 func textOf(h turnHeader, e *episode.Episode, s *episode.Step) *turnText {
 	t := &turnText{Version: turnVersion, Kept: s.Kept, Spent: s.Spent}
 	if h.turn == 0 || h.ends {

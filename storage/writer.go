@@ -33,6 +33,7 @@ type Writer struct {
 	rotations chan chan snapshot // sealer to committer
 	wake      chan struct{}      // committer to sealer: something changed; buffered, never blocks
 	flushes   chan chan error    // Flush to sealer
+	frames    sync.Pool          // *[]byte of rows that are durable
 	stopSeal  chan struct{}      // closed by Close: seal what is complete and end
 	stopLog   chan struct{}      // closed by Close after the sealer ended
 	sealed    chan struct{}      // closed by the sealer when it ends
@@ -126,15 +127,10 @@ func (w *Writer) Write(ctx context.Context, e *episode.Episode) error {
 	case e.Status == episode.StatusOpen:
 		return fmt.Errorf("write episode %s: it has not ended", e.ID)
 	}
-	row := RowOf(e)
-	err := row.check()
-	if err == nil {
-		err = w.store(ctx, &row)
-	}
+	err := w.store(ctx, e)
 	if errors.Is(err, errTooLarge) {
 		leaveOut(e, err)
-		row = RowOf(e)
-		err = w.store(ctx, &row)
+		err = w.store(ctx, e)
 	}
 	if err != nil {
 		return fmt.Errorf("write episode %s: %w", e.ID, err)
@@ -142,7 +138,13 @@ func (w *Writer) Write(ctx context.Context, e *episode.Episode) error {
 	return nil
 }
 
-func (w *Writer) store(ctx context.Context, row *Row) error {
+// store encodes the episode from its own lists of tokens, while its owner waits.
+func (w *Writer) store(ctx context.Context, e *episode.Episode) error {
+	row, logprobs := rowBesideTokens(e), e.Tokens.Logprobs
+	row.lendTokens(&e.Tokens)
+	if err := row.checkWith(len(logprobs)); err != nil {
+		return err
+	}
 	k := keyOf(row.EpisodeID)
 	seq, err := w.admit(ctx, k)
 	if err != nil {
@@ -150,19 +152,31 @@ func (w *Writer) store(ctx context.Context, row *Row) error {
 	}
 	defer w.inFlight.Done()
 	defer w.unclaim(k)
-	rec := recordOf(row, seq)
-	room := make([]byte, 0, frameHead+2048+rec.raw+rec.raw/8) // about what it takes; escapes may need more
-	frame, err := appendFrame(room, frameRow, func(b []byte) ([]byte, error) { return appendRow(b, seq, k, row) })
+	rec := recordOf(&row, seq)
+	frame, err := appendFrame(w.emptyFrame(&row, rec.raw), frameRow, func(b []byte) ([]byte, error) {
+		return appendRowWith(b, seq, k, &row, logprobs)
+	})
 	if err == nil && len(frame) > w.most {
 		err = fmt.Errorf("a record of %d bytes: expected %d at most", len(frame), w.most)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errTooLarge, err)
 	}
-	ent := &entry{frame: frame, rec: rec, dig: digestOf(row), done: make(chan error, 1)}
+	ent := &entry{frame: frame, rec: rec, dig: digestOf(&row), done: make(chan error, 1)}
 	ent.rec.bytes = int64(len(frame))
 	w.queue <- ent
-	return <-ent.done
+	err = <-ent.done
+	w.frames.Put(&frame)
+	return err
+}
+
+// emptyFrame is a buffer with room for about what a row's frame takes: names of columns beside its raw bytes, of which tokens need fewer.
+func (w *Writer) emptyFrame(row *Row, raw int64) []byte {
+	room := frameHead + 2048 + raw - 5*int64(len(row.TokenIDs))
+	if used, ok := w.frames.Get().(*[]byte); ok && int64(cap(*used)) >= room {
+		return (*used)[:0]
+	}
+	return make([]byte, 0, room)
 }
 
 // admit claims the key and waits for room. On success the caller owes inFlight a Done and the key an unclaim.
