@@ -167,7 +167,7 @@ func takeTime(b []byte, v reflect.Value) error {
 		return errCut
 	}
 	nanos, m := binary.Varint(b[n:])
-	if m <= 0 || nanos < 0 || nanos >= int64(time.Second) {
+	if m <= 0 || n+m < len(b) || nanos < 0 || nanos >= int64(time.Second) {
 		return errCut
 	}
 	v.Set(reflect.ValueOf(time.Unix(seconds, nanos).UTC()))

@@ -416,7 +416,7 @@ func (o *Order) keys(p Part) ([]key, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
 	}
 	var keys []key
-	if err := eachRow(pf, func(d *idOnly) error { keys = append(keys, keyOf(d.EpisodeID)); return nil }); err != nil {
+	if err := eachID(pf, func(id string) { keys = append(keys, keyOf(id)) }); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
 	}
 	return keys, nil

@@ -270,7 +270,8 @@ type idOnly struct {
 }
 
 // eachID reads the episodes of a file from the pages of their column: eachRow would make the other columns up row by row.
-func eachID(pf *parquet.File, do func(id string)) error {
+func eachID(pf *parquet.File, do func(id string)) (err error) {
+	defer guard(&err) // broken pages can make the library panic
 	column, ok := pf.Schema().Lookup("episode_id")
 	if !ok {
 		return errors.New("it has no column episode_id")

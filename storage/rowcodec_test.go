@@ -99,6 +99,9 @@ func TestEveryColumnComesBackFromTheJournal(t *testing.T) {
 		if err != nil {
 			t.Fatalf("row %d: %v", i, err)
 		}
+		if fresh, err := decodeRow(b); err != nil || !reflect.DeepEqual(fresh, want) {
+			t.Fatalf("row %d, into new lists: %v\n%+v\n%+v", i, err, fresh, want)
+		}
 		// DeepEqual takes -0 for 0, so bytes count too.
 		again, _ := appendRow(nil, 5, keyOf(want.EpisodeID), got)
 		if !reflect.DeepEqual(got, want) || !slices.Equal(b, again) {
@@ -189,6 +192,7 @@ func TestRecordsThatLieAreRefused(t *testing.T) {
 		"no size":                    {text("\x06run_id"), "too early"},
 		"a number that is too large": {text("\x05round\x05\x80\x80\x80\x80\x20"), "round"},
 		"bytes behind a number":      {text("\x05round\x02\x02\x02"), "round"},
+		"bytes behind a time":        {text("\x0acreated_at\x03\x02\x00\x07"), "created_at"},
 		"a list that is cut":         {text("\x05flags\x02\x09a"), "flags"},
 		"a float of three bytes":     {text("\x06reward\x03abc"), "reward"},
 		"a number in a list":         {text("\x06breaks\x10\x0f\x09token_ids\x04\x01\x02\x01\xff"), "breaks: [0]: token_ids: [1]"},

@@ -367,12 +367,11 @@ func (r *Run) findInPart(p Part, prefix string) ([]hit, error) {
 	}
 	var hits []hit
 	at := int64(0)
-	err = eachRow(pf, func(d *idOnly) error {
-		if n := at; strings.HasPrefix(d.EpisodeID, prefix) {
-			hits = append(hits, hit{d.EpisodeID, func() (*Row, error) { return r.rowAt(path, n) }})
+	err = eachID(pf, func(id string) {
+		if n := at; strings.HasPrefix(id, prefix) {
+			hits = append(hits, hit{id, func() (*Row, error) { return r.rowAt(path, n) }})
 		}
 		at++
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)

@@ -285,6 +285,7 @@ func (l layout) fill(pw *partWriter, judge func(rows []*Row, whole bool)) error 
 		if err := pw.endRowGroup(); err != nil {
 			return err
 		}
+		in.release()
 	}
 	return nil
 }

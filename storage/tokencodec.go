@@ -72,9 +72,9 @@ type tokenLists struct {
 	values   []float32 // what logprobs points to
 }
 
-// sized makes a list n long. What was in it stays there.
+// sized makes a list n long, an empty one for none: null is something else in a column. What was in it stays there.
 func sized[T any](list *[]T, n int) []T {
-	if cap(*list) < n {
+	if *list == nil || cap(*list) < n {
 		*list = make([]T, n)
 	}
 	return (*list)[:n:n]

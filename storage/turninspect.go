@@ -32,14 +32,10 @@ func (r *Run) InspectTurns() (damage []Damage, err error) {
 }
 
 func (r *Run) turnGaps(name string) ([]gap, error) {
-	f, err := r.fs.Open(name)
+	s, err := openSegment(r.fs, name, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return scanFrames(f, info.Size(), func(int64, []byte) error { return nil })
+	defer s.file.Close()
+	return scanFrames(s.file, s.bytes, func(int64, []byte) error { return nil })
 }
