@@ -147,8 +147,8 @@ func (c Config) validate(kinds map[string][]string) error {
 	if weight == 0 {
 		errs = append(errs, errors.New("graders: every weight is 0, expected one above 0"))
 	}
-	if !slices.Contains(rules(), c.Total) {
-		errs = append(errs, fmt.Errorf("total: %q, expected one of %s", c.Total, strings.Join(rules(), ", ")))
+	if !slices.Contains(Rules(), c.Total) {
+		errs = append(errs, fmt.Errorf("total: %q, expected one of %s", c.Total, strings.Join(Rules(), ", ")))
 	}
 	switch {
 	case gates && c.Total != Gate:
@@ -177,7 +177,8 @@ func (c Config) validate(kinds map[string][]string) error {
 	return errors.Join(errs...)
 }
 
-func rules() []string { return []string{WeightedSum, Gate, Product, Minimum} }
+// Rules are those that Config.Total takes.
+func Rules() []string { return []string{WeightedSum, Gate, Product, Minimum} }
 
 // nested refuses names under which parts of another component may be stored.
 func (c Config) nested() (errs []error) {

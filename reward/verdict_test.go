@@ -235,7 +235,7 @@ func TestTotalRules(t *testing.T) {
 // for a shut gate and a product, below the worst, and a better component never makes it worse.
 func TestTotalLaws(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		rule := rapid.SampledFrom(rules()).Draw(rt, "rule")
+		rule := rapid.SampledFrom(Rules()).Draw(rt, "rule")
 		thresholds := map[string]float64{}
 		if rule == Gate {
 			thresholds["0"] = rapid.Float64Range(0, 1).Draw(rt, "threshold")

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"tranche/reward"
 	"tranche/storage"
@@ -36,7 +37,7 @@ func ruleOf(set Settings) *rewardRule {
 // readRule reads what a set keeps; nil = it keeps none that this program knows.
 func readRule(text json.RawMessage) *rewardRule {
 	rule := &rewardRule{}
-	if len(text) == 0 || json.Unmarshal(text, rule) != nil {
+	if len(text) == 0 || json.Unmarshal(text, rule) != nil || rule.Total != "" && !slices.Contains(reward.Rules(), rule.Total) {
 		return nil
 	}
 	return rule

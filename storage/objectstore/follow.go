@@ -129,7 +129,11 @@ func (f *Follower) Finish(ctx context.Context) error {
 	watch.Wait()
 	f.pusher.Store = f.store
 	if err != nil && stuck && f.final == nil {
-		return named(f.store, &Error{Op: "push", Err: fmt.Errorf("nothing went out for %v", f.pusher.Patience)})
+		why := fmt.Errorf("nothing went out for %v", f.pusher.Patience)
+		if !errors.Is(err, context.Canceled) { // what the store said before
+			why = fmt.Errorf("%w: %w", why, err)
+		}
+		return named(f.store, &Error{Op: "push", Err: why})
 	}
 	return err
 }
@@ -150,7 +154,7 @@ func (f *Follower) standsStill(ctx context.Context) bool {
 	}
 }
 
-// movingStore tells of every answer, and of every stretch of a body that is taken.
+// movingStore tells of every answer, and of every stretch of a body that is taken. A Sweep of very many uploads is one answer.
 type movingStore struct {
 	Store
 	moves func()
@@ -168,6 +172,19 @@ func (m *movingStore) Stat(ctx context.Context, key string) (Object, error) {
 
 func (m *movingStore) List(ctx context.Context) ([]Object, error) {
 	return told(m, func() ([]Object, error) { return m.Store.List(ctx) })
+}
+
+func (m *movingStore) Get(ctx context.Context, key string) (io.ReadCloser, Object, error) {
+	body, o, err := m.Store.Get(ctx, key)
+	if err == nil {
+		m.moves()
+	}
+	return body, o, err
+}
+
+func (m *movingStore) Sweep(ctx context.Context) error {
+	_, err := told(m, func() (struct{}, error) { return struct{}{}, m.Store.Sweep(ctx) })
+	return err
 }
 
 func (m *movingStore) Delete(ctx context.Context, key string) error {
@@ -210,14 +227,19 @@ func (f *Follower) finish(ctx context.Context) error {
 
 func (f *Follower) flush(ctx context.Context) error {
 	moved, since := f.pusher.Progress().Sent, time.Now()
+	var last error
 	for wait := f.pusher.Every; ; wait = min(2*wait, longestAbsent) {
 		err := f.pusher.Pass(ctx)
 		if err == nil {
 			err = f.pusher.Verify(ctx)
 		}
-		if err == nil || !MayPass(err) || ctx.Err() != nil {
+		switch {
+		case err != nil && ctx.Err() != nil && last != nil:
+			return last // of a round that was cut it is known that it was cut
+		case err == nil || !MayPass(err) || ctx.Err() != nil:
 			return err
 		}
+		last = err
 		if n := f.pusher.Progress().Sent; n > moved {
 			moved, since = n, time.Now()
 		}

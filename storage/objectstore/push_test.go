@@ -724,6 +724,31 @@ func TestFinishGivesUp(t *testing.T) {
 	mustEqual(t, stored(t, s), belongs(t, dir))
 }
 
+// What a store said before it was given up is told, though a round of tries was cut in its midst.
+func TestGivingUpTellsWhatTheStoreSaid(t *testing.T) {
+	server, url := useFake(t, "gs")
+	s, dir := mustStore(t, quick(url)), t.TempDir()
+	session(t, dir, 0, 8, false)
+	var asked atomic.Int64
+	var ending atomic.Bool
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if ending.Load() && asked.Add(1) > 20 { // later ones are never answered
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return true
+		}
+		status(503)(w, r)
+		return true
+	})
+	p := newPush(t, dir, s)
+	p.Patience, p.Every = time.Second, time.Millisecond
+	f := Follow(t.Context(), p, func(string) {})
+	ending.Store(true)
+	if err := f.Finish(t.Context()); !MayPass(err) || !strings.Contains(err.Error(), "503") {
+		t.Errorf("%v, want that it was given up, and why", err)
+	}
+}
+
 // A store that takes requests and never answers is given up too, long before its connections are, whether it fell silent in the end or while the run went on.
 func TestFinishGivesUpASilentStore(t *testing.T) {
 	for _, during := range []bool{false, true} {

@@ -309,6 +309,10 @@ func (v *Verifier) partRows(ctx context.Context, f *storage.PartFile, p storage.
 	if len(groups) > 0 {
 		left = groups[0]
 	}
+	var ofSet Total // one for the whole file
+	if set != nil {
+		ofSet = v.totalOfSet(set)
+	}
 	for r, err := range f.Rows() {
 		if err != nil {
 			v.undecoded(f, p, err)
@@ -322,7 +326,10 @@ func (v *Verifier) partRows(ctx context.Context, f *storage.PartFile, p storage.
 			left = groups[group]
 		}
 		at := Place{File: p.Path, RowGroup: new(group), Row: new(n), Episode: r.EpisodeID}
-		one := &row{Row: r, home: where, older: older, total: v.total(r, set)}
+		one := &row{Row: r, home: where, older: older, total: ofSet}
+		if set == nil {
+			one.total = v.totalOf(r)
+		}
 		v.look(one, at)
 		if where != inSet {
 			v.enter(one, at)

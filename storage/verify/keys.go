@@ -245,7 +245,7 @@ func (v *Verifier) indexJournal(ctx context.Context, journal *storage.JournalFil
 		}
 		at.Episode = j.Row.EpisodeID
 		v.report.Journal++
-		v.look(&row{Row: j.Row, home: inJournal, total: v.total(j.Row, nil)}, at)
+		v.look(&row{Row: j.Row, home: inJournal, total: v.totalOf(j.Row)}, at)
 		v.indexRow(j, at)
 		return ctx.Err()
 	})

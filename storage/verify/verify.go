@@ -287,14 +287,16 @@ func (v *Verifier) miss(check, why string, rows int64) {
 	u.Rows += rows
 }
 
-// total is the rule that made a row's reward; set is that of rescored rewards which the row has.
-func (v *Verifier) total(r *storage.Row, set *storage.RewardSet) Total {
-	switch {
-	case set != nil && (v.cfg.TotalOfSet == nil || len(set.Rule) == 0):
+// totalOfSet is the rule that made the rewards of a set; nil = it is not known.
+func (v *Verifier) totalOfSet(set *storage.RewardSet) Total {
+	if v.cfg.TotalOfSet == nil || len(set.Rule) == 0 {
 		return nil
-	case set != nil:
-		return v.cfg.TotalOfSet(set.Rule)
 	}
+	return v.cfg.TotalOfSet(set.Rule)
+}
+
+// totalOf is the rule that made a row's reward, where it has none of a set.
+func (v *Verifier) totalOf(r *storage.Row) Total {
 	if v.cfg.Total == nil && v.cfg.TotalOf != nil {
 		return v.cfg.TotalOf(r.RunID)
 	}
