@@ -44,6 +44,21 @@ func TestCheckersDecide(t *testing.T) {
 	}, 2)
 }
 
+// Each output gets the CPU time of a test, also where all together take more than the process of a checker may.
+func TestACheckerHasTimeForEachOutput(t *testing.T) {
+	slow := "import time\ndef check(input, expected, output):\n    end = time.process_time() + .3\n    while time.process_time() < end: pass\n    return True\n"
+	six := task("six", map[string]any{"checker": slow}, `{"inputs":["1","2","3","4","5","6"],"outputs":["1","2","3","4","5","6"]}`)
+	newGrader(t, Options{Extract: "all", CPU: 600 * time.Millisecond, TestCPU: 500 * time.Millisecond}).settle(t, []question{{name: "slow", task: six, answer: "print(0)", want: 1}}, 1)
+}
+
+// A program that ended well ran, also where the checker raises on its output.
+func TestOutputsThatCheckersCannotTakeWereRun(t *testing.T) {
+	newGrader(t, Options{Extract: "all", Tiers: map[string]float64{"runs": 1}}).settle(t, []question{
+		{name: "garbage", task: checkedTask("parts", twoParts), answer: "print('x')", want: 1},
+		{name: "ends badly", task: checkedTask("parts", twoParts), answer: "print('x')\nraise SystemExit(1)"},
+	}, 1)
+}
+
 // A checker's own failure is no verdict, never a score: neither a zero nor a one.
 func TestACheckerThatFailsGivesNoVerdict(t *testing.T) {
 	g := newGrader(t, Options{Extract: "all", TestCPU: 500 * time.Millisecond})

@@ -369,7 +369,7 @@ func (g *Grader) runStdin(ctx context.Context, p *player, s *suite, chosen []int
 			if err != nil {
 				return err
 			}
-			m.ran = m.ran || why == "" || why == otherOutput
+			m.ran = m.ran || why == "" || strings.HasPrefix(why, otherOutput)
 			m.mark(i, at, why)
 		}
 		return nil
