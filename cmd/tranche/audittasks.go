@@ -27,7 +27,7 @@ type auditTasksCmd struct {
 	Repeat  int      `default:"1" placeholder:"K" help:"Judge every answer so often: what is judged in two ways is flaky, and the agreement is told. Default: ${default}."`
 	Gold    string   `placeholder:"COLUMN" help:"Column with a right answer. Default: the ground truth; for programs the first of gold, canonical_solution, solution, code, reference_solution, patch."`
 	Above   float64  `default:"0" placeholder:"SCORE" help:"A task is weak where a wrong answer scores more than this. Default: ${default}."`
-	Tricks  int      `name:"exploits" default:"8" placeholder:"N" help:"Programs that cheat to try on each task of a grader of programs, of a list that the tasks take turns through: from 35 on, also those that only end when their time is up. Default: ${default}."`
+	Tricks  int      `name:"exploits" default:"8" placeholder:"N" help:"Programs that cheat to try on each task of a grader of programs, of a list that the tasks take turns through: from 40 on, also those that only end when their time is up. Default: ${default}."`
 	Allow   []string `placeholder:"CLASS" help:"weak, impossible or flaky tasks that are no reason for exit code 10; comma separated."`
 	History []string `sep:"none" placeholder:"DIR" help:"Run directory whose rewards tell how hard each task was; may be repeated."`
 	Quiet   bool     `short:"q" help:"No notices and no progress line."`
