@@ -217,16 +217,18 @@ func (b *Build) Freeze(ctx context.Context, path string) (digest string, err err
 // draftPrefix begins the names of files that are to become path.
 func draftPrefix(path string) string { return "." + filepath.Base(path) + ".tranche-" }
 
-// newDraft makes one, locked as long as it is open.
+// newDraft makes one, locked as long as it is open. Where a file system has no locks it is not, and no sweep gets a lock there either.
 func newDraft(path string) (f *os.File, err error) {
-	err = syscall.EWOULDBLOCK
 	for range 100 { // a sweep of another may be faster than the lock
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			break
+		name := filepath.Join(filepath.Dir(path), draftPrefix(path)+rand.Text())
+		if f, err = tryLock(name, syscall.LOCK_EX); err == nil {
+			return f, nil
 		}
-		f, err = tryLock(filepath.Join(filepath.Dir(path), draftPrefix(path)+rand.Text()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		}
 	}
-	return f, err
+	return nil, err
 }
 
 // sweepDrafts removes those that nobody has locked: their process was killed.
