@@ -37,3 +37,13 @@ func TestLaunchedRemains(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Without control groups the number of files is not bounded where somebody else builds the sandbox, their bytes are.
+func TestPromisesOfALaunchedSandbox(t *testing.T) {
+	e := &Executor{config: Config{Launch: &Launch{}}, tier: &tier{name: sandbox.TierRlimit}}
+	e.can.Promises, e.can.Why = map[sandbox.Promise]sandbox.Strength{}, map[sandbox.Promise]string{}
+	e.promise(nil)
+	if disk, files := e.can.Promises[sandbox.PromiseDisk], e.can.Promises[sandbox.PromiseFiles]; disk != sandbox.Enforced || files != sandbox.BestEffort {
+		t.Errorf("disk: %v, files: %v", disk, files)
+	}
+}

@@ -152,7 +152,6 @@ func (e *Executor) promise(tried []error) {
 	if e.config.Launch != nil {
 		e.can.Promises[sandbox.PromiseFiles] = sandbox.BestEffort
 		e.can.Why[sandbox.PromiseFiles] = "the disk is bounded in bytes, not in files, and nothing counts the memory that those take: " + why + help
-		e.can.Promises[sandbox.PromiseDisk], e.can.Why[sandbox.PromiseDisk] = sandbox.BestEffort, e.can.Why[sandbox.PromiseFiles]
 	}
 	e.can.Promises[sandbox.PromiseCPU] = sandbox.BestEffort
 	e.can.Why[sandbox.PromiseCPU] = "the time of children that nobody waits for is seen only while they run: " + why + help
