@@ -377,7 +377,6 @@ func TestPythonThatHangsOrIsNotTrusted(t *testing.T) {
 	checkOutcome(t, score(t, scorerOf(t, KindPython, 1, settings{"file": write(t, "g.py", "x = 1 +"), "trusted": true}), "number"), 0, "no_verdict: verifier_error", 1)
 }
 
-// The same episodes give the same verdicts, byte for byte but for the times, whatever the number of workers.
 // Closing ends a grading that waits for its sandbox, whoever began it, and waits for it: a back end that never comes holds nobody.
 func TestCloseEndsGradingsThatWaitForASandbox(t *testing.T) {
 	asked := make(chan struct{})
@@ -407,6 +406,7 @@ func TestCloseEndsGradingsThatWaitForASandbox(t *testing.T) {
 	}
 }
 
+// The same episodes give the same verdicts, byte for byte but for the times, whatever the number of workers.
 func TestVerdictsAreReproducible(t *testing.T) {
 	t.Parallel()
 	python3(t)
