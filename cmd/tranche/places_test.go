@@ -51,6 +51,8 @@ temperature: -1
 func TestFaultsAtTheStartHaveTheirPlace(t *testing.T) {
 	tasks := taskFile(t, 1, "")
 	run := write(t, "run.yaml", "\nreward:\n- {kind: exact}\n- {kind: python, file: missing.py}\n")
+	done := newRunDir(t)
+	newShell(t).do(codeOK, "run", tasks, "-o", done, "-q", "--max-tokens", "1")
 	tool := write(t, "tool.yaml", "reward: none\ncommand-tool:\n- {name: t, description: d, run: [no-such-program-here]}\n")
 	for _, c := range []struct {
 		args []string
@@ -59,6 +61,7 @@ func TestFaultsAtTheStartHaveTheirPlace(t *testing.T) {
 		{[]string{"run", tasks, "-c", run, "-o", newRunDir(t), "-q"}, run + ":4:4: reward: graders[1]"},
 		{[]string{"run", tasks, "-c", tool, "-o", newRunDir(t), "-q"}, tool + ":3:4: command-tool[0] (t): "},
 		{[]string{"audit", "tasks", tasks, "-c", run, "-q"}, run + ":4:4: reward: graders[1]"},
+		{[]string{"rescore", done, "-c", run, "-q"}, run + ":4:4: reward: graders[1]"},
 	} {
 		s := newShell(t)
 		if s.do(codeUsage, c.args...); !strings.Contains(s.err.String(), c.want) {

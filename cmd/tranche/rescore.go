@@ -50,7 +50,7 @@ func (c *rescoreCmd) do(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	set, err := c.settings(a, file)
+	set, at, err := c.settings(a, file)
 	if err != nil {
 		return withCode(codeUsage, err)
 	}
@@ -65,7 +65,7 @@ func (c *rescoreCmd) do(ctx context.Context, a *app) error {
 		return outcome(stopped())
 	}
 	if err != nil {
-		return c.coded(a, err)
+		return at.locate(c.coded(a, err))
 	}
 	if c.JSON {
 		return a.printJSON(report)
@@ -119,18 +119,18 @@ func (c *rescoreCmd) coded(a *app, err error) error {
 }
 
 // settings are the run's with those of the file over them. What would change more than rewards is refused where it would change what
-// graders compare with, and told where it only has no effect.
-func (c *rescoreCmd) settings(a *app, file *runFile) (Settings, error) {
+// graders compare with, and told where it only has no effect. The places are those of the file.
+func (c *rescoreCmd) settings(a *app, file *runFile) (Settings, places, error) {
 	set := file.Settings
 	if c.Config == "" {
-		return set, set.check()
+		return set, nil, set.check()
 	}
 	at, err := readSettings(c.Config, &set, nil)
 	if err != nil {
-		return set, err
+		return set, nil, err
 	}
 	if set.Answer != file.Settings.Answer {
-		return set, fmt.Errorf("%s: answer: the ground truths of a run are those that its rows hold, and tasks are not read again; leave it out, or run the tasks anew", c.Config)
+		return set, nil, fmt.Errorf("%s: answer: the ground truths of a run are those that its rows hold, and tasks are not read again; leave it out, or run the tasks anew", c.Config)
 	}
 	was, is := identity(&file.Settings, file.TasksDigest, modelsOf(&file.Settings)), identity(&set, file.TasksDigest, modelsOf(&set))
 	var idle []string
@@ -142,7 +142,7 @@ func (c *rescoreCmd) settings(a *app, file *runFile) (Settings, error) {
 	if len(idle) > 0 {
 		a.notice("of no effect on episodes that were played: %s", joined(idle))
 	}
-	return set, at.locate(set.check())
+	return set, at, at.locate(set.check())
 }
 
 // openGraders makes what judges, and tries what it needs.
