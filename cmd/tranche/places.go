@@ -15,24 +15,32 @@ type places map[string]string
 // deepest is how many keys and places in lists a name may have.
 const deepest = 4
 
-// note remembers where a value stands, and what is in it. A map alone may stand for a list of one.
+// note remembers where a value stands, and what is in it, up to maxVisits places: what a file may hold does not depend on them. A map alone
+// may stand for a list of one.
 func (y *yamlFile) note(name string, at, value ast.Node, depth int) {
-	if at == nil || at.GetToken() == nil || depth == deepest {
+	if at == nil || at.GetToken() == nil || depth == deepest || y.noted >= maxVisits {
 		return
 	}
+	y.noted++
 	p := at.GetToken().Position
 	y.places[name] = fmt.Sprintf("%s:%d:%d", y.name, p.Line, p.Column)
-	list, isList := y.resolve(value).(*ast.SequenceNode)
+	list, isList := y.follow(value).(*ast.SequenceNode)
 	if isList {
 		for i, v := range list.Values {
-			y.note(fmt.Sprintf("%s[%d]", name, i), firstKey(y.resolve(v)), v, depth+1)
+			if y.noted >= maxVisits {
+				return
+			}
+			y.note(fmt.Sprintf("%s[%d]", name, i), firstKey(y.follow(v)), v, depth+1)
 			if name == "reward" { // what reward.Config calls them
-				y.note(fmt.Sprintf("%s: graders[%d]", name, i), firstKey(y.resolve(v)), v, deepest-1)
+				y.note(fmt.Sprintf("%s: graders[%d]", name, i), firstKey(y.follow(v)), v, deepest-1)
 			}
 		}
 		return
 	}
-	for _, pair := range pairsOf(y.resolve(value)) {
+	for _, pair := range pairsOf(y.follow(value)) {
+		if y.noted >= maxVisits {
+			return
+		}
 		y.note(name+": "+keyName(pair), pair.Key, pair.Value, depth+1)
 		if depth == 0 {
 			y.note(name+"[0]: "+keyName(pair), pair.Key, pair.Value, depth+1)
@@ -119,7 +127,7 @@ func (p places) of(message string) (at string) {
 // listed are the errors that were joined into a list; nil where err is one, or a chain of them.
 func listed(err error) []error {
 	many, ok := err.(interface{ Unwrap() []error })
-	if !ok || errors.Join(many.Unwrap()...).Error() != err.Error() {
+	if !ok || len(many.Unwrap()) == 0 || errors.Join(many.Unwrap()...).Error() != err.Error() {
 		return nil
 	}
 	return many.Unwrap()

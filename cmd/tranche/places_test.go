@@ -70,6 +70,12 @@ func TestFaultsAtTheStartHaveTheirPlace(t *testing.T) {
 	}
 }
 
+// noErrors is a list of none.
+type noErrors struct{}
+
+func (noErrors) Error() string   { return "sandbox: disk: expected" }
+func (noErrors) Unwrap() []error { return nil }
+
 func TestLocate(t *testing.T) {
 	at := places{"sandbox": "f:1:1", "sandbox: disk": "f:2:3", "reward[1]": "f:4:1", "tasks": "f:5:1"}
 	chain := fmt.Errorf("tasks: %w", os.ErrNotExist)
@@ -86,6 +92,7 @@ func TestLocate(t *testing.T) {
 		{errors.Join(errors.New("other"), chain), "other\nf:5:1: tasks: file does not exist"},
 		{withCode(codeTasks, chain), "f:5:1: tasks: file does not exist"},
 		{outcome(codeAudit), outcome(codeAudit).Error()},
+		{noErrors{}, "f:2:3: sandbox: disk: expected"},
 	} {
 		got := at.locate(c.err)
 		if fmt.Sprint(got) != c.want || codeOf(got) != codeOf(c.err) {
@@ -109,5 +116,19 @@ func TestPlacesOfAnEndlessFile(t *testing.T) {
 	s := defaults()
 	if _, err := readSettings(path, &s, nil); err == nil || !strings.HasPrefix(err.Error(), path) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Places are no values: as many of these as ever may stand in a file.
+func TestPlacesOfALongFile(t *testing.T) {
+	text := "stop: [" + strings.Repeat("x, ", 6000) + "x]\nextra-body: {logit_bias: {0: 1"
+	for i := range 1000 {
+		text += fmt.Sprintf(", %d: -100", i+1)
+	}
+	text += "}}\ntemperature: 1\n"
+	s := defaults()
+	at, err := readSettings(write(t, "long.yaml", text), &s, nil)
+	if err != nil || at["temperature"] == "" {
+		t.Errorf("%d places, %v", len(at), err)
 	}
 }

@@ -29,6 +29,7 @@ type yamlFile struct {
 	set     map[string]bool // keys the file gave a value
 	places  places          // where they stand
 	visits  int             // nodes looked at
+	noted   int             // places looked at, which are no visits: each value may have several
 }
 
 // maxVisits bounds the nodes looked at: aliases can make a small file endless.
@@ -237,6 +238,10 @@ func (y *yamlFile) resolve(n ast.Node) ast.Node {
 	if y.visits++; y.visits > maxVisits {
 		panic(endless{})
 	}
+	return y.follow(n)
+}
+
+func (y *yamlFile) follow(n ast.Node) ast.Node {
 	for range 16 { // an alias of an alias is legal, a ring is not
 		switch t := n.(type) {
 		case *ast.AnchorNode:
