@@ -13,17 +13,17 @@ import (
 // A journal whose last record was changed: view shows the rest, names the place and ends with 7; resume plays the row again and says so under -q too.
 func TestLastRecordOfAJournalIsDamaged(t *testing.T) {
 	const tasks, samples = 3, 2
-	s := newShell(t)
+	s, dir := newShell(t), newRunDir(t)
 	var asked atomic.Int64
 	server := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
 		if asked.Add(1) == tasks*samples { // of one group one sample is in the journal alone
+			awaitRows(dir, tasks*samples-1) // with no drain, what is still being scored or written would be cut
 			s.signals <- os.Interrupt
 			w.Hang()
 			return
 		}
 		mock.Text("#### 7").Send(r, w)
 	}})
-	dir := newRunDir(t)
 	s.do(codeInt, "run", taskFile(t, tasks, ""), "-n", "2", "--endpoint", server.URL(), "--concurrency", "1", "--drain-timeout", "0s", "-o", dir, "-q")
 	if n := len(rowsIn(t, dir)); n != tasks*samples-1 {
 		t.Fatalf("%d rows before the damage", n)
