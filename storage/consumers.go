@@ -49,12 +49,12 @@ func (o *Order) loadConsumers() error {
 		if err := json.Unmarshal(b, &a); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrDamaged, filepath.Join(folder, e.Name()), err)
 		}
-		id, index, err := parseCursor(a.Cursor)
+		c, err := parseCursor(a.Cursor)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrDamaged, filepath.Join(folder, e.Name()), err)
 		}
-		if id == o.log.id && index <= o.log.next() {
-			o.consumers[name] = index
+		if o.has(c) {
+			o.consumers[name] = c.index
 		}
 	}
 	return nil

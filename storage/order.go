@@ -2,7 +2,6 @@ package storage
 
 import (
 	"cmp"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,10 +18,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-const (
-	feedDir      = "feed"
-	orderIDBytes = 6
-)
+const feedDir = "feed"
 
 // Errors of cursors.
 var (
@@ -53,6 +49,7 @@ type Order struct {
 	places    []rowRange        // by index
 	files     map[string]string // that stand in the place of listed ones, with other rewards
 	length    int64
+	writers   []orderWriter
 	reach     int64            // every row below has its place
 	damage    error            // why reach is less than length
 	consumers map[string]int64 // what each has acknowledged
@@ -115,14 +112,12 @@ func (o *Order) open() error {
 		return err
 	}
 	if o.log.id == "" {
-		id := make([]byte, orderIDBytes)
-		_, _ = rand.Read(id) // it never fails
-		o.log.id = hex.EncodeToString(id)
+		o.log.id = randomHex(orderIDBytes)
 		if err := o.log.begin(); err != nil { // a cursor may be told before there is a row
 			return fmt.Errorf("begin the order of the feed: %w", err)
 		}
 	}
-	o.length = o.log.next()
+	o.length, o.writers = o.log.next(), o.log.writers
 	return o.loadConsumers()
 }
 
@@ -143,28 +138,61 @@ func (o *Order) Reach() int64 {
 	return o.reach
 }
 
-// Cursor is the text for a place between rows: behind all with a lower index.
-func (o *Order) Cursor(index int64) string { return o.log.id + "-" + strconv.FormatInt(index, 10) }
+// Cursor is the text for a place between rows: behind all with a lower index. It names the order, the index, and the writer of the row before.
+func (o *Order) Cursor(index int64) string {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	cursor := o.log.id + "-" + strconv.FormatInt(index, 10)
+	if w := writerOf(index, o.writers); w != "" {
+		cursor += "-" + w
+	}
+	return cursor
+}
 
 // Index reads a cursor. Errors: ErrCursor, ErrCursorGone.
-func (o *Order) Index(cursor string) (int64, error) {
-	id, index, err := parseCursor(cursor)
+func (o *Order) Index(text string) (int64, error) {
+	c, err := parseCursor(text)
 	if err != nil {
 		return 0, err
 	}
-	if id != o.log.id || index > o.Len() {
-		return 0, fmt.Errorf("%w: %q", ErrCursorGone, cursor)
+	if !o.has(c) {
+		return 0, fmt.Errorf("%w: %q", ErrCursorGone, text)
 	}
-	return index, nil
+	return c.index, nil
 }
 
-func parseCursor(cursor string) (order string, index int64, err error) {
-	order, number, _ := strings.Cut(cursor, "-")
-	index, err = strconv.ParseInt(number, 10, 64)
-	if id, herr := hex.DecodeString(order); err != nil || index < 0 || herr != nil || len(id) != orderIDBytes {
-		return "", 0, fmt.Errorf("%w: %.80q", ErrCursor, cursor)
+// has says whether a cursor stands in this order: behind a row that is the one it was told behind.
+func (o *Order) has(c cursor) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return c.order == o.log.id && c.index <= o.length && c.writer == writerOf(c.index, o.writers)
+}
+
+// cursor is what the text of one says.
+type cursor struct {
+	order  string
+	index  int64
+	writer string
+}
+
+func parseCursor(text string) (c cursor, err error) {
+	parts := strings.Split(text, "-")
+	if len(parts) == 3 && hexOf(parts[2], orderWriterBytes) {
+		c.writer, parts = parts[2], parts[:2]
 	}
-	return order, index, nil
+	if len(parts) == 2 && hexOf(parts[0], orderIDBytes) {
+		c.order = parts[0]
+		if c.index, err = strconv.ParseInt(parts[1], 10, 64); err == nil && c.index >= 0 {
+			return c, nil
+		}
+	}
+	return cursor{}, fmt.Errorf("%w: %.80q", ErrCursor, text)
+}
+
+// hexOf says whether a text is n bytes in hex.
+func hexOf(text string, n int) bool {
+	b, err := hex.DecodeString(text)
+	return err == nil && len(b) == n
 }
 
 // Update takes in what was published since. It costs next to nothing where that is nothing. What can be read in spite of a damaged file is
@@ -242,7 +270,7 @@ func (o *Order) follow(m Manifest) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.places, o.files, o.length, o.reach, o.damage = f.places, files, f.next, reach, err
+	o.places, o.files, o.length, o.writers, o.reach, o.damage = f.places, files, f.next, o.log.writers, reach, err
 	return err
 }
 

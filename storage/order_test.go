@@ -548,6 +548,8 @@ func TestCursorsAndAcknowledgements(t *testing.T) {
 		"the end":               {o.Cursor(8), nil},
 		"the beginning":         {o.Cursor(0), nil},
 		"behind the end":        {o.Cursor(9), ErrCursorGone},
+		"of another writer":     {o.log.id + "-8-00000000", ErrCursorGone},
+		"of no writer":          {o.log.id + "-8", ErrCursorGone},
 		"of another order":      {"0123456789ab-3", ErrCursorGone},
 		"below the beginning":   {o.Cursor(-1), ErrCursor},
 		"no number":             {o.Cursor(0) + "x", ErrCursor},
@@ -590,11 +592,78 @@ func TestCursorsAndAcknowledgements(t *testing.T) {
 	}
 }
 
+// Of a copy of feed/ that is put back, cursors from after it was made are gone though there are as many rows again; those from before it stand.
+func TestCursorsOfAnOrderThatWasPutBack(t *testing.T) {
+	dir := aRun(t, 1)
+	feed, copied := filepath.Join(dir, feedDir), filepath.Join(t.TempDir(), "copy")
+	o := mustOrder(t, dir)
+	before, begin := o.Cursor(o.Len()), o.Cursor(0)
+	if err := os.CopyFS(copied, os.DirFS(feed)); err != nil {
+		t.Fatal(err)
+	}
+	add := func(task int) {
+		w := mustOpen(t, testConfig(dir))
+		mustWrite(t, w, made{run: "r"}.episode(task, 0), made{run: "r"}.episode(task+1, 0))
+		mustClose(t, w)
+		if err := o.Update(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(50)
+	after := o.Cursor(o.Len())
+	if _, err := o.Ack("late", o.Len()); err != nil {
+		t.Fatal(err)
+	}
+	acked := filepath.Join(consumersDir, "late.json")
+	kept, err := os.ReadFile(filepath.Join(feed, acked))
+	if err := errors.Join(err, o.Close(), os.RemoveAll(feed), os.CopyFS(feed, os.DirFS(copied)), os.WriteFile(filepath.Join(feed, acked), kept, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	o = mustOrder(t, dir)
+	defer func() { _ = o.Close() }()
+	add(60)
+	if _, err := o.Index(after); !errors.Is(err, ErrCursorGone) || o.Len() != 8 {
+		t.Errorf("cursor %s of what the copy has not, among %d rows: %v", after, o.Len(), err)
+	}
+	for cursor, want := range map[string]int64{before: 4, begin: 0, o.Cursor(8): 8} {
+		if at, err := o.Index(cursor); err != nil || at != want {
+			t.Errorf("cursor %s: %d, %v; want %d", cursor, at, err, want)
+		}
+	}
+	if n, ok := o.Acked("late"); ok {
+		t.Errorf("what was acknowledged of lost rows counts: %d", n)
+	}
+}
+
+// An order that former versions kept names no writers, and neither do their cursors: both go on.
+func TestCursorsOfFormerVersionsStand(t *testing.T) {
+	dir := aRun(t, 1)
+	o := mustOrder(t, dir)
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, feedDir, orderName(0))
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows, _ := bytes.Cut(text, []byte("\n"))
+	if err := os.WriteFile(name, append(orderEntry{Order: o.log.id}.line(), rows...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o = mustOrder(t, dir)
+	defer o.Close()
+	if at, err := o.Index(o.log.id + "-4"); err != nil || at != 4 || o.Cursor(4) != o.log.id+"-4" {
+		t.Errorf("%d, %v; today's is %s", at, err, o.Cursor(4))
+	}
+}
+
 // Whatever operation of the disk fails, and with or without what was not synced, a cursor that was told stands where it stood.
 func TestOrderOnAFailingDisk(t *testing.T) {
-	for k := 1; ; k++ {
+	for i := 2; ; i++ {
+		k, dead := i/2, i%2 == 0 // the operation that fails, and whether all do from there on
 		dir := aRun(t, 1)
-		d := newFaultyDisk(k, k%2 == 0)
+		d := newFaultyDisk(k, dead)
 		told, acked := map[string][]string{}, int64(0)
 		note := func(o *Order) {
 			told[o.Cursor(o.Reach())] = idsFrom(t, o, 0)
@@ -614,11 +683,16 @@ func TestOrderOnAFailingDisk(t *testing.T) {
 			if o.Update() == nil {
 				note(o)
 			}
+			if err := o.Update(); err == nil {
+				note(o)
+			} else if !dead || !d.hit {
+				t.Errorf("operation %d fails: the feed does not go on after it: %v", k, err)
+			}
 			if err := o.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if k%3 > 0 {
+		if i%3 > 0 {
 			d.loseUnsynced(t)
 		}
 		o = mustOrder(t, dir)
@@ -657,7 +731,7 @@ func TestAFeedDoesNotDisturbTheRun(t *testing.T) {
 }
 
 func FuzzOrderLine(f *testing.F) {
-	f.Add(orderEntry{Order: "0123456789ab"}.line())
+	f.Add(orderEntry{Order: "0123456789ab", Writer: "01234567"}.line())
 	f.Add(orderEntry{First: 3, File: "parts/part-00000.parquet", Keys: make([]byte, 32)}.line())
 	f.Add([]byte("00000000 {}\n"))
 	f.Fuzz(func(t *testing.T, line []byte) {

@@ -3,6 +3,7 @@ package storage
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,18 @@ import (
 // space and a JSON object: in the first line of a file whose order it is, in the others a stretch of rows. Lines are durable before an index
 // of theirs is told to anybody. What a crash left of a last line is passed over: nobody was told of it.
 
+const (
+	orderIDBytes     = 6
+	orderWriterBytes = 4
+)
+
+// randomHex is an id of n random bytes.
+func randomHex(n int) string {
+	id := make([]byte, n)
+	_, _ = rand.Read(id) // it never fails
+	return hex.EncodeToString(id)
+}
+
 // orderLog reads and extends these files.
 type orderLog struct {
 	fs        fileSystem
@@ -26,10 +39,18 @@ type orderLog struct {
 	id        string       // of the order; "" = there is none yet
 	stretches []loggedRows // by index
 	files     int          // there are
-	out       file         // of this process; nil until there is something to add
+	writers   []orderWriter
+	out       file // of this process; nil until there is something to add
 	outName   string
 	outBytes  int64
-	broken    error // of the file of this process: nothing more can be added
+	torn      bool // behind outBytes a write that failed may have left something
+}
+
+// orderWriter is the process that added the rows from an index on, up to the next one's. Where feed/ is put back from an older copy, other rows get
+// the indices of those that the copy has not: the writer tells them apart.
+type orderWriter struct {
+	first int64
+	id    string // of the file; "" in those of former versions
 }
 
 // loggedRows is what is known of a line without its keys.
@@ -41,7 +62,8 @@ type loggedRows struct {
 
 // orderEntry is the JSON of a line.
 type orderEntry struct {
-	Order string `json:"order,omitempty"` // in the first line
+	Order  string `json:"order,omitempty"`  // in the first line
+	Writer string `json:"writer,omitempty"` // there too
 
 	First int64  `json:"first,omitempty"` // index of the first row
 	File  string `json:"file,omitempty"`  // that held them when they were seen first
@@ -157,6 +179,7 @@ func (l *orderLog) take(e orderEntry, n int, s loggedRows) error {
 		return fmt.Errorf("the order is %s here and %s in the file before", e.Order, l.id)
 	case n == 0:
 		l.id = e.Order
+		l.writers = append(l.writers, orderWriter{l.next(), e.Writer})
 		return nil
 	case e.First != l.next() || e.rows() == 0:
 		return fmt.Errorf("%d rows from index %d on; expected some from %d on", e.rows(), e.First, l.next())
@@ -166,21 +189,42 @@ func (l *orderLog) take(e orderEntry, n int, s loggedRows) error {
 	return nil
 }
 
-// append makes entries durable, and then known.
+// writerOf is who added the row before an index; "" before the first.
+func writerOf(index int64, writers []orderWriter) string {
+	for _, w := range slices.Backward(writers) {
+		if w.first < index {
+			return w.id
+		}
+	}
+	return ""
+}
+
+// append makes entries durable, and then known. After a failure nothing of them is, and the next call begins where they did: a disk that was full may
+// have room again.
 func (l *orderLog) append(list []orderEntry) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if l.broken != nil {
-		return l.broken
-	}
 	known, at := l.stretches, l.outBytes
-	err := l.write(list)
-	if err != nil {
-		l.stretches, l.outBytes = known, at
-		l.broken = fmt.Errorf("write the order of the feed: %w", err)
+	err := l.mend()
+	if err == nil {
+		err = l.write(list)
 	}
-	return l.broken
+	if err != nil {
+		l.stretches, l.outBytes, l.torn = known, at, true
+		return fmt.Errorf("write the order of the feed: %w", err)
+	}
+	return nil
+}
+
+// mend cuts off what a write that failed left.
+func (l *orderLog) mend() error {
+	if !l.torn || l.out == nil {
+		return nil
+	}
+	err := l.out.Truncate(l.outBytes)
+	l.torn = err != nil
+	return err
 }
 
 func (l *orderLog) write(list []orderEntry) error {
@@ -202,21 +246,26 @@ func (l *orderLog) write(list []orderEntry) error {
 	return l.out.Sync()
 }
 
-// begin makes the file of this process.
-func (l *orderLog) begin() (err error) {
+// begin makes the file of this process. One that it could not make whole it makes anew.
+func (l *orderLog) begin() error {
+	path := filepath.Join(l.folder, orderName(l.files))
+	if _, err := l.fs.Stat(path); l.outName == "" && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is there already (%v)", path, err)
+	}
 	l.outName = orderName(l.files)
-	if _, err := l.fs.Stat(filepath.Join(l.folder, l.outName)); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is there already (%v)", filepath.Join(l.folder, l.outName), err)
-	}
-	if l.out, err = l.fs.Create(filepath.Join(l.folder, l.outName)); err != nil {
+	out, err := l.fs.Create(path)
+	if err != nil {
 		return err
 	}
-	line := orderEntry{Order: l.id}.line()
-	if _, err := l.out.Write(line); err != nil {
-		return err
+	head := orderEntry{Order: l.id, Writer: randomHex(orderWriterBytes)}
+	line := head.line()
+	_, err = out.Write(line)
+	if err = errors.Join(err, out.Sync(), l.fs.SyncDir(l.folder)); err != nil {
+		return errors.Join(err, out.Close())
 	}
-	l.outBytes = int64(len(line))
-	return errors.Join(l.out.Sync(), l.fs.SyncDir(l.folder))
+	l.out, l.outBytes = out, int64(len(line))
+	l.writers = append(l.writers, orderWriter{l.next(), head.Writer})
+	return nil
 }
 
 // read reads a line again, for its keys.
