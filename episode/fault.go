@@ -62,6 +62,9 @@ type Fault struct {
 	Retry bool
 	// Died says that the server itself said that its engine is dead: this attempt, or another one in flight, may have killed it.
 	Died bool
+	// Refused says that the endpoint refuses whatever is asked of it, not this call: the key is wrong, the account empty, no such model or route there.
+	// The call may be sent elsewhere, never there again.
+	Refused bool
 	// After is the wait the server asked for (Retry-After); 0 = none given.
 	After time.Duration
 	// Limit is the context limit the server named in an overflow, tokens; 0 = not named. Prompt is its count of our prompt.

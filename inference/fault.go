@@ -107,16 +107,22 @@ func classify(f failure, now time.Time) *episode.Fault {
 	out.Cause = &refusal{status: f.status, said: said}
 	out.Class, out.Retry = classOfStatus(status, said)
 	out.Died = status >= 500 && engineDead(said)
+	out.Refused = refusesAll(out)
 	switch limit, prompt, ok := f.overflow(status, said); {
 	case ok:
-		out.Class, out.Retry, out.Limit, out.Prompt = episode.ClassOverflow, false, limit, prompt
+		out.Class, out.Retry, out.Refused, out.Limit, out.Prompt = episode.ClassOverflow, false, false, limit, prompt
 	case toolUseFailed(said):
-		out.Class, out.Retry = episode.ClassToolUse, true
+		out.Class, out.Retry, out.Refused = episode.ClassToolUse, true, false
 	}
 	if out.Retry {
 		out.After = later.Asked(f.header, now)
 	}
 	return out
+}
+
+// refusesAll reports a refusal that the next call would get as well.
+func refusesAll(f *episode.Fault) bool {
+	return f.Class == episode.ClassAuth || f.Class == episode.ClassNotFound || f.Class == episode.ClassRateLimited && !f.Retry
 }
 
 // toolUseFailed reports a refusal of what the model wrote (Groq): no fault of the request, and another sample may do. What was written comes with it.

@@ -34,12 +34,13 @@ func (e *Endpoint) pass(ctx context.Context, c *episode.Call, attempt int) (*epi
 }
 
 // refused is the fault of a request that goes out as it is. A prompt over the limit is a refusal like others: there is no token
-// limit of ours to lower.
+// limit of ours to lower. A model or route that is not there is its own fault: it may name them itself.
 func refused(f *failure, id string) *episode.Fault {
 	out := classify(*f, time.Now())
 	if out.Class == episode.ClassOverflow {
 		out.Class, out.Limit, out.Prompt = episode.ClassBadRequest, 0, 0
 	}
+	out.Refused = out.Refused && out.Class != episode.ClassNotFound
 	if f.err == nil && f.body != nil {
 		out.Answer = &episode.Answer{Status: f.status, ID: id, Body: f.body}
 		if own := f.header.Get("X-Request-Id"); own != "" {

@@ -74,8 +74,9 @@ func (c *Core) closeGate(w *call, r *replica, f *episode.Fault, now Time) {
 	}
 }
 
-// strike counts a failure of the endpoint and opens its circuit on a streak, or when its engine has died.
-func (c *Core) strike(w *call, r *replica, now Time) {
+// strike counts a failure of the endpoint and opens its circuit on a streak, when its engine has died, or when it refuses the first that is asked of it:
+// of a wrong key or model one answer says enough.
+func (c *Core) strike(w *call, r *replica, f *episode.Fault, now Time) {
 	r.streak++
 	if r.open && w.launched < r.openedAt {
 		return // it was in flight when the circuit opened: nothing new
@@ -85,7 +86,7 @@ func (c *Core) strike(w *call, r *replica, now Time) {
 		r.retryAt = max(r.retryAt, now+r.cooldown)
 		return
 	}
-	if r.streak >= c.rules.FailStreak || r.ward.death != nil {
+	if r.streak >= c.rules.FailStreak || r.ward.death != nil || f.Refused && r.served == 0 {
 		c.lose(r, now+r.cooldown, now)
 	}
 }

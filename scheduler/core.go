@@ -111,12 +111,13 @@ type call struct {
 	launched Time
 	due      Time // not before (backoff)
 	heapPos  int
-	on       int // replica it runs on
-	cost     int // tokens promised there
-	attempts int // launches so far
-	counted  int // failures that count against the call
-	failures int // all failures, for the backoff
-	avoid    int // replica that failed it last, -1
+	on       int   // replica it runs on
+	cost     int   // tokens promised there
+	attempts int   // launches so far
+	counted  int   // failures that count against the call
+	failures int   // all failures, for the backoff
+	avoid    int   // replica that failed it last, -1
+	refused  []int // replicas that refuse all there is
 	learned  bool
 	life     *life
 	moved    bool    // waited long enough for its origin
@@ -522,7 +523,7 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 	}
 	if b.endpoint {
 		c.witness(w, r, f, now)
-		c.strike(w, r, now)
+		c.strike(w, r, f, now)
 	}
 	if w.twin != nil {
 		c.outlived(w, b.call)
@@ -533,6 +534,9 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 	}
 	if f.Class == episode.ClassOverflow {
 		return c.overflowed(w, r, f, now)
+	}
+	if f.Refused {
+		return c.refusedAt(w, r, now)
 	}
 	w.failures++
 	if (b.call || f.Died && r.Rows > 0) && !r.died(w) { // where batches are padded there are no suspects: else who killed it would be sent for ever
@@ -547,6 +551,20 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		return Retrying
 	}
 	return c.postpone(w, f, now)
+}
+
+// refusedAt sends a call elsewhere that r refused as it refuses all, or ends it where there is nobody else: the server was asked, and asking it again
+// says nothing new.
+func (c *Core) refusedAt(w *call, r *replica, now Time) Decision {
+	w.refused = append(w.refused, r.index)
+	if !slices.ContainsFunc(c.replicas, func(o *replica) bool { return c.feasible(o, w) }) {
+		delete(c.calls, w.Ticket)
+		return Finished
+	}
+	c.exit(w.life)
+	w.life.warm = false
+	c.enqueue(w, now)
+	return Retrying
 }
 
 // postpone has a call that failed wait for its next attempt.

@@ -81,7 +81,7 @@ func (c *Core) double(w *call, i int, now Time) Launch {
 	most := r.maxTokens(w)
 	h := &call{
 		Request: w.Request, state: running, class: w.class, launched: now, heapPos: -1, on: i, cost: w.Prompt + most,
-		attempts: w.attempts + 1, counted: w.counted, failures: w.failures, avoid: w.avoid, learned: w.learned, life: w.life, twin: w,
+		attempts: w.attempts + 1, counted: w.counted, failures: w.failures, avoid: w.avoid, refused: w.refused, learned: w.learned, life: w.life, twin: w,
 	}
 	h.Ticket = -w.Ticket
 	w.twin = h

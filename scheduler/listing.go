@@ -63,7 +63,7 @@ func (c *Core) Spoil(t Ticket, fault *episode.Fault, blame bool, now Time) Decis
 			c.closeGate(w, r, fault, now)
 		}
 		if b.endpoint {
-			c.strike(w, r, now)
+			c.strike(w, r, fault, now)
 		}
 	}
 	w.failures++

@@ -1,6 +1,10 @@
 package scheduler
 
-import "tranche/episode"
+import (
+	"slices"
+
+	"tranche/episode"
+)
 
 // ReplicaConfig is one endpoint as the core sees it.
 type ReplicaConfig struct {
@@ -88,7 +92,7 @@ func (r *replica) maxTokens(w *call) int {
 
 // feasible says whether r's limits leave room for a useful answer, load aside.
 func (c *Core) feasible(r *replica, w *call) bool {
-	if !r.goesOn(w) {
+	if !r.goesOn(w) || slices.Contains(w.refused, r.index) {
 		return false
 	}
 	if r.limit(w) == 0 {

@@ -124,7 +124,7 @@ type blame struct {
 }
 
 func blameFor(f *episode.Fault) blame {
-	if f.Died {
+	if f.Died || f.Refused {
 		return blame{endpoint: true} // who killed it is another matter
 	}
 	switch f.Class {

@@ -285,12 +285,17 @@ func (r *run) tell(e *episode.Episode) {
 
 // judge keeps the death of all endpoints from becoming a failure of every episode: the run ends and can be resumed.
 func (r *run) judge(e *episode.Episode) {
-	if e.Fault == nil || e.Fault.Class != episode.ClassNoEndpoint && e.Fault.Class != episode.ClassSuspect || !r.cfg.Rollout.Sched.AllDead() {
+	if e.Fault == nil || !blamesAll(e.Fault) || !r.cfg.Rollout.Sched.AllDead() {
 		return
 	}
 	e.Status = episode.StatusCancelled
 	r.halt()
 	r.cancel(fmt.Errorf("%w: %w", ErrEndpointsDead, e.Fault))
+}
+
+// blamesAll says whether a fault is that of the endpoints, and no episode could have ended otherwise.
+func blamesAll(f *episode.Fault) bool {
+	return f.Refused || f.Class == episode.ClassNoEndpoint || f.Class == episode.ClassSuspect
 }
 
 func (r *run) totals() Totals {
