@@ -65,7 +65,7 @@ func (r *Rollout) play(ctx context.Context, e *episode.Episode) {
 		}
 		notes.keep(e)
 		call.Tools, call.PromptTokens = tools, r.Sched.continued(e)
-		reply, turn, err := r.Sched.Generate(ctx, &call, e.Budget)
+		reply, turn, err := r.Sched.generate(ctx, &call, e.Budget, len(e.Turns) == 0)
 		if err != nil {
 			stop(ctx, e, err)
 			return

@@ -600,6 +600,33 @@ func TestStopDrainsCutsAndResumes(t *testing.T) {
 	})
 }
 
+// Stop: what is open and was not sent yet is given back; what has begun goes on, with its later calls. Whether the source had more makes no difference.
+func TestStopBeginsNothingMore(t *testing.T) {
+	for _, tasks := range []int{16, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			var first, later atomic.Int64
+			m := &scripted{think: func(c *episode.Call, _, _ int) (*episode.Reply, time.Duration, error) {
+				if c.Turn > 0 {
+					later.Add(1)
+					return says("done", 5), time.Second, nil
+				}
+				first.Add(1)
+				return says("", 5, calls("echo")), time.Second, nil
+			}}
+			stop := make(chan struct{})
+			go func() { time.Sleep(500 * time.Millisecond); close(stop) }()
+			began := time.Now()
+			totals, sink, err := play(t, Config{Endpoints: fleet(m), Concurrency: 4}, RunConfig{Source: &list{n: tasks, samples: 1}, MaxOpen: 16, Stop: stop, Drain: time.Hour, Rollout: &Rollout{Actor: echoActor{}}})
+			if !errors.Is(err, ErrStopped) || time.Since(began) > 10*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+			if first.Load() != 4 || later.Load() != 4 || totals.Done != 4 || totals.Cancelled != 12 || len(sink.rows) != 4 {
+				t.Errorf("%d first calls and %d later ones, %+v, %d rows", first.Load(), later.Load(), totals, len(sink.rows))
+			}
+		})
+	}
+}
+
 // Dead endpoints end the run; no row is failed for it.
 func TestDeadEndpointsEndTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -104,6 +104,7 @@ func (r *run) watchStop(ctx context.Context) func() {
 			return
 		}
 		r.halt()
+		r.cfg.Rollout.Sched.halt(ErrStopped)
 		if r.cfg.Rollout.Sched.AllDead() { // nothing that runs can end well
 			r.cancel(ErrStopped)
 			return
@@ -308,7 +309,15 @@ func (r *run) totals() Totals {
 
 // verdict is the run's error: the cause that ended it, unless everything was played all the same.
 func (r *run) verdict(ctx context.Context, fed error) error {
-	if cause := context.Cause(ctx); cause != nil && (fed != nil || r.cancelled.Load() > 0) {
+	cause := context.Cause(ctx)
+	if cause == nil {
+		select {
+		case <-r.stop: // and what had not begun was given back, if anything
+			cause = ErrStopped
+		default:
+		}
+	}
+	if cause != nil && (fed != nil || r.cancelled.Load() > 0) {
 		return cause
 	}
 	return fed

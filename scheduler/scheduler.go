@@ -77,6 +77,7 @@ type Scheduler struct {
 	words   estimator
 	seed    maphash.Seed // of the names of prefixes
 	tickets Ticket       // owned by loop
+	halted  error        // why no episode begins any more; nil = they do; owned by loop
 	whole   atomic.Bool  // an answer that was cut could not be gone on with: no more are cut
 }
 
@@ -95,6 +96,7 @@ type pending struct {
 	served   time.Duration  // sum of the times of the attempts that made it
 	asks     bool           // ids are asked for that the call does not ask for
 	latest   Launch
+	begins   bool   // an episode; else it goes on with one, or belongs to none
 	counter  string // endpoint that counted the prompt; "" = none did
 }
 
@@ -262,6 +264,18 @@ func (s *Scheduler) finish(t Ticket, p *pending, a answer) {
 	p.answer <- a
 }
 
+// halt gives back the calls that begin an episode and have not been sent, and those that come: the run was told to stop. What has begun goes on.
+func (s *Scheduler) halt(cause error) {
+	s.do(func() {
+		s.halted = cause
+		for t, p := range s.pending {
+			if p.begins && len(p.attempts) == 0 && p.soFar == nil && s.core.Withdraw(t) {
+				s.finish(t, p, answer{err: cancelled(cause)})
+			}
+		}
+	})
+}
+
 func (s *Scheduler) cancelAll() {
 	for t, p := range s.pending {
 		s.finish(t, p, answer{err: cancelled(errors.New("the scheduler was closed"))})
@@ -275,24 +289,33 @@ func cancelled(cause error) *episode.Fault {
 // Generate waits for admission, sends the call, retries by the rules, and returns the reply with the record of its turn. The
 // error is ErrContextFull or a *episode.Fault. It returns soon after ctx is done.
 func (s *Scheduler) Generate(ctx context.Context, c *episode.Call, b episode.Budget) (*episode.Reply, episode.Turn, error) {
+	return s.generate(ctx, c, b, false)
+}
+
+// generate is Generate; begins says that with the call an episode begins, so that it is not made once the run has been told to stop.
+func (s *Scheduler) generate(ctx context.Context, c *episode.Call, b episode.Budget, begins bool) (*episode.Reply, episode.Turn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, episode.Turn{}, cancelled(context.Cause(ctx))
 	}
 	counter := s.measure(ctx, c, b)
-	p := &pending{ctx: ctx, call: c, counter: counter, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}}
-	var begins []Mark
+	p := &pending{ctx: ctx, call: c, counter: counter, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}, begins: begins}
+	var marks []Mark
 	if c.Turn == 0 { // later the episode's own context is what counts, and it has a home
-		begins = s.marks(c)
+		marks = s.marks(c)
 	}
 	var t Ticket
 	ok := s.do(func() {
 		s.tickets++
 		t = s.tickets
 		s.pending[t] = p
+		if begins && s.halted != nil {
+			s.finish(t, p, answer{err: cancelled(s.halted)})
+			return
+		}
 		s.core.Offer(Request{
 			Ticket: t, Episode: c.Episode, Group: c.Group, Cell: c.Cell, Prompt: c.PromptTokens, Exact: c.PromptExact,
 			Want: c.Want, Context: b.ContextTokens, MinUseful: b.MinUseful, Turns: callsLeft(c, b), GroupSize: c.GroupSize,
-			Prefix: begins, Continues: s.cuttable(c),
+			Prefix: marks, Continues: s.cuttable(c),
 		}, s.now())
 	})
 	if !ok {

@@ -109,7 +109,7 @@ func (s *session) interrupt(sig os.Signal, cancel context.CancelCauseFunc) {
 		cancel(withCode(codeOfSignal(sig), errInterrupted))
 		return
 	}
-	fmt.Fprintf(s.a.stderr, "\nstopping: no new episodes, waiting up to %s for the %d running; ctrl-c again stops at once\n", s.set.DrainTimeout, s.open.Load())
+	fmt.Fprintf(s.a.stderr, "\nstopping: no new episodes, waiting up to %s for those whose first call was sent; ctrl-c again stops at once\n", s.set.DrainTimeout)
 }
 
 // begin says that episodes run from now on; false when a signal came first.
