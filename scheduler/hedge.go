@@ -16,8 +16,16 @@ func (t Ticket) call() Ticket { return max(t, -t) }
 // mark sets the time at which a call just launched will be a straggler.
 func (c *Core) mark(w *call) {
 	if c.rules.Hedge > 0 && w.Ticket > 0 { // what became of a second attempt is not doubled again
-		c.alarm(alarm{at: c.now + c.straggles(w), straggler: w, holds: w.attempts})
+		c.alarm(alarm{at: c.now + c.nextLook(w, c.straggles(w)), straggler: w, holds: w.attempts})
 	}
+}
+
+// nextLook is when a call that has so long left is looked at: where no call has ended yet, soon again, for the first one that does tells how long they take.
+func (c *Core) nextLook(w *call, left Time) Time {
+	if c.answers.pace() <= 0 {
+		return min(left, c.rules.HedgeAfter)
+	}
+	return left
 }
 
 // straggles is how long a call may run before it is a straggler.
@@ -41,6 +49,11 @@ const (
 func (c *Core) hedge(a alarm, now Time) (Launch, bool) {
 	w := a.straggler
 	if w.state != running || w.lost || w.twin != nil || w.attempts != a.holds || c.calls[w.Ticket] != w {
+		return Launch{}, false
+	}
+	if left := w.launched + c.straggles(w) - now; left > 0 { // what is known of such calls has grown
+
+		c.alarm(alarm{at: now + c.nextLook(w, left), straggler: w, holds: w.attempts})
 		return Launch{}, false
 	}
 	i := -1

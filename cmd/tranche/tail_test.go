@@ -12,9 +12,6 @@ import (
 
 // One call of many hangs: with hedging it is asked again at the other endpoint and answered there, long before its time is up.
 func TestHedgingAnswersWhatHangs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits half a minute until the call that hangs is late enough")
-	}
 	t.Parallel()
 	var hung atomic.Bool
 	server := func(hangs bool) *mock.Server {
