@@ -192,6 +192,24 @@ func callsAtOnce(endpoint, run, sequences int) (calls int, why string) {
 	return defaultCalls, "the default; --concurrency changes it"
 }
 
+// spareFiles is what a run has open beside its calls: journal, parts, gauges, pipes of tools.
+const spareFiles = 100
+
+// checkFiles refuses more calls at once than the process may have connections: a server would be taken for down for what this end lacks, and the dataset
+// could not be written.
+func (f *fleet) checkFiles(limit uint64, known bool) error {
+	calls := 0
+	for _, m := range f.members {
+		calls += m.calls
+	}
+	if !known || uint64(calls)+spareFiles <= limit {
+		return nil
+	}
+	fits := max(int64(limit)-spareFiles, 0) / int64(max(len(f.members), 1))
+	return fmt.Errorf("concurrency: %d calls at once, over all endpoints, and %d files of its own are more than the %d files and connections that this process may have open: raise that (ulimit -n %d), or give --concurrency %d",
+		calls, spareFiles, limit, calls+spareFiles, max(fits, 1))
+}
+
 // describe tells the effective limits of each endpoint, so that none is hidden.
 func (f *fleet) describe(a *app) {
 	for _, m := range f.members {

@@ -286,7 +286,10 @@ func (s *session) openFleet(ctx context.Context) (err error) {
 		s.fleet.describe(s.a)
 		s.fleet.tellPriority(s.a, s.set.Priority)
 		s.tellOtherModels()
-		if err = s.openJudges(ctx); err != nil {
+		if err = withCode(codeUsage, s.fleet.checkFiles(openFiles())); err == nil {
+			err = s.openJudges(ctx)
+		}
+		if err != nil {
 			s.fleet.close()
 		}
 	}
