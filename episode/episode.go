@@ -25,6 +25,8 @@ type Stop string
 // Stop reasons.
 const (
 	StopStop        Stop = "stop"         // the model ended its answer and called no tool
+	StopUnknown     Stop = "unknown"      // the model called no tool, and the server said nothing of why the answer ended: it may have been cut
+	StopOther       Stop = "other"        // the model called no tool, and the server ended the answer for a reason of its own, such as a content filter
 	StopSubmit      Stop = "submit"       // a tool ended the episode
 	StopToolCalls   Stop = "tool_calls"   // the model called a tool that the task declares and nobody here runs
 	StopLength      Stop = "length"       // a turn hit its token budget
@@ -42,6 +44,7 @@ const (
 	FlagLogprobsMissing  = "logprobs_missing"   // logprobs were asked for and none came
 	FlagTokenIDsMissing  = "token_ids_missing"  // a reply came without sampled ids: the sequence lacks that turn
 	FlagPromptIDsMissing = "prompt_ids_missing" // a reply came without prompt ids: the sequence holds sampled ids only there
+	FlagFinishMissing    = "finish_missing"     // a reply came without a finish reason: whether it is whole, nobody said
 	FlagUsageMissing     = "usage_missing"      // a reply came without usage: its token counts are unknown
 	FlagThinkingTagged   = "thinking_tagged"    // a reply's reasoning stood in its content between <think> and </think>, and was taken out
 	FlagThinkingCut      = "thinking_cut"       // a reply was cut (length, stop string) while it was reasoning: it says nothing
@@ -174,6 +177,9 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	if t.CompletionTokens == nil || t.PromptTokens == nil {
 		e.Flag(FlagUsageMissing)
 	}
+	if ended(r) == StopUnknown {
+		e.Flag(FlagFinishMissing)
+	}
 	if cut {
 		e.Flag(FlagPromptCut)
 	}
@@ -182,8 +188,19 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	case r.Finish == FinishLength:
 		e.Close(StatusTruncated, StopLength)
 	case len(r.Message.ToolCalls) == 0 && r.Message.Written == nil:
-		e.Close(StatusCompleted, StopStop)
+		e.Close(StatusCompleted, ended(r))
 	}
+}
+
+// ended is why an answer without tool calls was the last, by the server's finish reason. None is no "stop", but for an answer that is passed on as it came and not read.
+func ended(r *Reply) Stop {
+	switch {
+	case r.Finish == "" && r.Answer == nil:
+		return StopUnknown
+	case r.Finish == FinishOther:
+		return StopOther
+	}
+	return StopStop
 }
 
 // addTokens takes the ids of a reply. What was sampled behind a cut prompt goes on from nothing that was there: the sequence begins anew with it.

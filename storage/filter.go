@@ -113,7 +113,7 @@ func statuses() []string {
 }
 
 func stops() []string {
-	return words(episode.StopStop, episode.StopSubmit, episode.StopToolCalls, episode.StopLength, episode.StopContextFull,
+	return words(episode.StopStop, episode.StopUnknown, episode.StopOther, episode.StopSubmit, episode.StopToolCalls, episode.StopLength, episode.StopContextFull,
 		episode.StopMaxTurns, episode.StopBudget, episode.StopFault, episode.StopQuorum)
 }
 

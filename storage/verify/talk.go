@@ -180,7 +180,7 @@ func rawAnswers(r *row) (column, what string) {
 func stops(s episode.Status) []episode.Stop {
 	switch s {
 	case episode.StatusCompleted:
-		return []episode.Stop{episode.StopStop, episode.StopSubmit, episode.StopToolCalls}
+		return []episode.Stop{episode.StopStop, episode.StopUnknown, episode.StopOther, episode.StopSubmit, episode.StopToolCalls}
 	case episode.StatusTruncated:
 		return []episode.Stop{episode.StopLength, episode.StopContextFull, episode.StopMaxTurns, episode.StopBudget}
 	case episode.StatusFailed:
