@@ -44,6 +44,7 @@ const (
 	FlagLogprobsMissing  = "logprobs_missing"   // logprobs were asked for and none came
 	FlagTokenIDsMissing  = "token_ids_missing"  // a reply came without sampled ids: the sequence lacks that turn
 	FlagPromptIDsMissing = "prompt_ids_missing" // a reply came without prompt ids: the sequence holds sampled ids only there
+	FlagCallIDsMade      = "call_ids_made"      // tool calls of a reply came without ids, or several with one: they got some, so that each is answered under its own
 	FlagFinishMissing    = "finish_missing"     // a reply came without a finish reason: whether it is whole, nobody said
 	FlagUsageMissing     = "usage_missing"      // a reply came without usage: its token counts are unknown
 	FlagThinkingTagged   = "thinking_tagged"    // a reply's reasoning stood in its content between <think> and </think>, and was taken out
@@ -163,7 +164,11 @@ func (e *Episode) NextCall() (Call, bool) {
 // a reply cut at its length is never acted upon, even when it holds a tool call.
 func (e *Episode) AddReply(r *Reply, t Turn) {
 	cut := r.Answer == nil && e.promptCut(r, t)
-	e.Messages, e.Answer = append(e.Messages, r.Message), r.Answer
+	said, made := withCallIDs(r.Message, len(e.Turns))
+	if made {
+		e.Flag(FlagCallIDsMade)
+	}
+	e.Messages, e.Answer = append(e.Messages, said), r.Answer
 	e.keepRaw(r.Raw, len(e.Turns))
 	e.Turns = append(e.Turns, t)
 	e.Timing.Queue += t.Queue

@@ -27,3 +27,30 @@ func TestStopIsNotGuessed(t *testing.T) {
 		}
 	}
 }
+
+// Every call of a message goes back under an id of its own.
+func TestCallsWithoutIDsGetSome(t *testing.T) {
+	for name, c := range map[string]struct {
+		came, want []string
+		made       bool
+	}{
+		"ids":      {[]string{"a", "b"}, []string{"a", "b"}, false},
+		"none":     {[]string{"", ""}, []string{"call00300", "call00301"}, true},
+		"one id":   {[]string{"A", "A"}, []string{"A", "call00301"}, true},
+		"in use":   {[]string{"call00301", ""}, []string{"call00301", "call00302"}, true},
+		"no calls": {nil, nil, false},
+	} {
+		var m Message
+		for _, id := range c.came {
+			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: id})
+		}
+		named, made := withCallIDs(m, 3)
+		var got, kept []string
+		for i := range named.ToolCalls {
+			got, kept = append(got, named.ToolCalls[i].ID), append(kept, m.ToolCalls[i].ID)
+		}
+		if !slices.Equal(got, c.want) || made != c.made || !slices.Equal(kept, c.came) || (named.ToolCalls == nil) != (c.came == nil) {
+			t.Errorf("%s: %v, %v; the reply itself has %v", name, got, made, kept)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package episode
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 )
 
@@ -54,6 +55,25 @@ type ToolCall struct {
 type Function struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
+}
+
+// withCallIDs gives the tool calls of a turn's message that have no id, or that of one before, another: nine letters and digits, which is the only form that
+// templates of Mistral take. made says that some were given.
+func withCallIDs(m Message, turn int) (named Message, made bool) {
+	if len(m.ToolCalls) == 0 {
+		return m, false
+	}
+	used := map[string]bool{"": true}
+	calls := slices.Clone(m.ToolCalls)
+	for i, c := range calls {
+		for next := 100*turn + i; used[calls[i].ID]; next++ {
+			calls[i].ID = fmt.Sprintf("call%05d", next)
+		}
+		made = made || calls[i].ID != c.ID
+		used[calls[i].ID] = true
+	}
+	m.ToolCalls = calls
+	return m, made
 }
 
 // Text returns the content, or "" when it is null.
