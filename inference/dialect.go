@@ -81,7 +81,7 @@ func ownFields(k Kind, stream bool, s *episode.Sampling) []ownField {
 	add := func(name string, v any) { out = append(out, ownField{name, v}) }
 	// SGLang and llama-server give ids only together with logprobs.
 	if s.Logprobs || s.TokenIDs && (k == KindSGLang || k == KindLlama) {
-		add("logprobs", true)
+		add(fieldLogprobs, true)
 		if k == KindLlama {
 			add("top_logprobs", 1) // unsaid, it sends twenty alternatives for every token
 		}
@@ -102,8 +102,8 @@ func ownFields(k Kind, stream bool, s *episode.Sampling) []ownField {
 	return out
 }
 
-// droppable are the own fields a reply can do without.
-var droppable = [...]string{"return_token_ids", "return_prompt_token_ids", "return_meta_info", "stream_options", "top_logprobs", fieldPriority}
+// droppable are the own fields a reply can do without: what it lacks then, its flags say. A name that holds another comes first.
+var droppable = [...]string{"return_token_ids", "return_prompt_token_ids", "return_meta_info", "stream_options", "top_logprobs", fieldPriority, fieldLogprobs}
 
 // wantStream says whether a call's answer is asked for in pieces. SGLang refuses a stream together with what carries the
 // token ids; llama-server streams ids of a stop string whose text it holds back, and refuses tools with logprobs.

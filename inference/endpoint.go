@@ -225,9 +225,12 @@ func (e *Endpoint) learn(sent *dialect, f *failure, body []byte, extra map[strin
 	next, changed := e.dialect.Load().without(field)
 	if changed {
 		e.dialect.Store(&next)
-		if field == fieldMaxTokens {
+		switch field {
+		case fieldMaxTokens:
 			e.noteLocked("the server refuses max_tokens: max_completion_tokens is sent instead")
-		} else {
+		case fieldLogprobs:
+			e.noteLocked("the server refuses the field logprobs: it is no longer sent, and rows have none (flag logprobs_missing); --no-logprobs asks for none")
+		default:
 			e.noteLocked(fmt.Sprintf("the server refuses the field %s: it is no longer sent", field))
 		}
 	}

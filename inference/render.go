@@ -22,6 +22,7 @@ func (e *Endpoint) Render(c *episode.Call, maxTokens int) ([]byte, error) {
 
 const (
 	fieldMaxTokens           = "max_tokens"
+	fieldLogprobs            = "logprobs"
 	fieldMaxCompletionTokens = "max_completion_tokens"
 )
 
