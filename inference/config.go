@@ -172,6 +172,24 @@ func socketAddress(path string) (address, error) {
 
 var versionSegment = regexp.MustCompile(`/v\d+$`)
 
+// Address is the address that a base URL stands for, with what different spellings of one have in common: no scheme's own port, small letters in the
+// host, no slash at the end, no version v1. The error says what is no address.
+func Address(base string) (string, error) {
+	a, err := addressOf(base)
+	if err != nil || a.socket != "" {
+		return "unix://" + a.socket, err
+	}
+	u, err := url.Parse(strings.TrimSuffix(a.api, "/v1"))
+	if err != nil {
+		return "", err
+	}
+	u.Host = strings.ToLower(u.Host)
+	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; port != "" {
+		u.Host = strings.TrimSuffix(u.Host, port)
+	}
+	return u.String(), nil
+}
+
 func addressOf(base string) (address, error) {
 	if base == "" {
 		return address{}, errors.New("none given; expected something like http://127.0.0.1:8000/v1")

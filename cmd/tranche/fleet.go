@@ -57,11 +57,12 @@ func openFleet(ctx context.Context, a *app, s *Settings, answers func(string) (s
 		a.notice("no --endpoint: using the embedded simulated engine; its answers are made up")
 		wanted = []Endpoint{e}
 	}
+	names := namesOf(wanted)
 	opened := make([]*inference.Endpoint, len(wanted))
 	errs := make([]error, len(wanted))
 	var all sync.WaitGroup
 	for i, e := range wanted {
-		all.Go(func() { opened[i], errs[i] = openEndpoint(ctx, e, s) })
+		all.Go(func() { opened[i], errs[i] = openEndpoint(ctx, e, s, names[i]) })
 	}
 	all.Wait()
 	for i, e := range wanted {
@@ -109,10 +110,31 @@ func (f *fleet) embed(s *Settings, answers func(string) (string, bool)) (Endpoin
 	return Endpoint{URL: "http://" + f.embedded.Addr() + "/v1"}, nil
 }
 
-func openEndpoint(ctx context.Context, e Endpoint, s *Settings) (*inference.Endpoint, error) {
+// namesOf are what the endpoints are called: host and port, and the path too where several are behind one, as gateways have them.
+func namesOf(list []Endpoint) []string {
+	addresses, hosts := make([]string, len(list)), make([]string, len(list))
+	of := map[string]int{}
+	for i, e := range list {
+		address, _ := inference.Address(e.URL) // what is none is refused elsewhere
+		_, addresses[i], _ = strings.Cut(address, "://")
+		hosts[i], _, _ = strings.Cut(addresses[i], "/")
+		of[hosts[i]]++
+	}
+	names := make([]string, len(list))
+	for i, host := range hosts {
+		if of[host] > 1 && host != "" { // "" = on a socket, whose path is its name
+			names[i] = addresses[i]
+		}
+	}
+	return names
+}
+
+// openEndpoint opens one; name "" = it is called after its address.
+func openEndpoint(ctx context.Context, e Endpoint, s *Settings, name string) (*inference.Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	cfg := endpointConfig(e, s)
+	cfg.Name = name
 	if err := cfg.Validate(); err != nil {
 		return nil, withCode(codeUsage, fmt.Errorf("endpoint %s: %w", e.URL, err))
 	}

@@ -303,10 +303,12 @@ func (s *Settings) validateServers(f *faults) {
 	for i, e := range s.Endpoint {
 		at := fmt.Sprintf("endpoint[%d]", i)
 		checkURL(f, at, e.URL)
-		if seen[e.URL] {
-			f.add("%s: %s is listed twice; give it a higher concurrency instead", at, e.URL)
+		if address, err := inference.Address(e.URL); err == nil { // else it has been said what is wrong
+			if seen[address] {
+				f.add("%s: %s is listed twice; give it a higher concurrency instead", at, e.URL)
+			}
+			seen[address] = true
 		}
-		seen[e.URL] = true
 		checkKeyName(f, at+": api-key-env", e.APIKeyEnv)
 		checkCAs(f, at+": ca-file", e.CAFile)
 		if e.Context < 0 || e.KVTokens < 0 || e.Concurrency < 0 {
