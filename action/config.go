@@ -26,7 +26,8 @@ type Config struct {
 	Calls CallFormat `yaml:"calls"`
 }
 
-const minObservationBytes = 256
+// MinObservationBytes is the least that Config.MaxObservationBytes may be, bytes: less tells a model nothing.
+const MinObservationBytes = 256
 
 // Validate reports every fault of the configuration at once. It cannot know which tools exist: New checks the names.
 func (c Config) Validate() error {
@@ -50,9 +51,9 @@ func (c Config) Validate() error {
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("timeout: %s, expected more than 0s, or 0s for the default", c.Timeout))
 	}
-	if c.MaxObservationBytes != 0 && c.MaxObservationBytes < minObservationBytes {
+	if c.MaxObservationBytes != 0 && c.MaxObservationBytes < MinObservationBytes {
 		errs = append(errs, fmt.Errorf("max_observation_bytes: %d, expected at least %d bytes, or 0 for the default",
-			c.MaxObservationBytes, minObservationBytes))
+			c.MaxObservationBytes, MinObservationBytes))
 	}
 	return errors.Join(append(errs, c.Calls.Validate())...)
 }

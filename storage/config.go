@@ -51,6 +51,13 @@ type Config struct {
 	GroupVerdicts func(rows []*Row, whole bool)
 }
 
+// The most that fields of a Config may be.
+const (
+	MostSyncInterval  = time.Minute
+	MostRowGroupBytes = 1 << 30
+	MostPartBytes     = 16 << 30
+)
+
 // Validate reports every fault at once.
 func (c Config) Validate() error {
 	var errs []error
@@ -58,13 +65,13 @@ func (c Config) Validate() error {
 	if c.Dir == "" {
 		bad("Dir is empty: expected the path of the run directory")
 	}
-	if c.SyncInterval < 0 || c.SyncInterval > time.Minute {
+	if c.SyncInterval < 0 || c.SyncInterval > MostSyncInterval {
 		bad("SyncInterval is %v: expected 0 (default) to 1m", c.SyncInterval)
 	}
-	if c.RowGroupBytes < 0 || c.RowGroupBytes > 1<<30 {
+	if c.RowGroupBytes < 0 || c.RowGroupBytes > MostRowGroupBytes {
 		bad("RowGroupBytes is %d: expected 0 (default) to 1 GiB", c.RowGroupBytes)
 	}
-	if c.PartBytes < 0 || c.PartBytes > 16<<30 {
+	if c.PartBytes < 0 || c.PartBytes > MostPartBytes {
 		bad("PartBytes is %d: expected 0 (default) to 16 GiB", c.PartBytes)
 	}
 	if c.MinPartAge < 0 || c.MaxPartAge < 0 {

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"tranche/action"
 	"tranche/inference"
+	"tranche/storage"
 )
 
 // Settings is every setting of a run: one field a key. The flags and the YAML file are both read into it, under the same
@@ -236,10 +238,18 @@ func (s *Settings) validateCounts(f *faults) {
 		{"max-tokens", s.MaxTokens, 1}, {"max-episode-tokens", s.MaxEpisodeTokens, 0}, {"max-context", s.MaxContext, 0},
 		{"max-turns", s.MaxTurns, 0}, {"min-useful", s.MinUseful, 1}, {"concurrency", s.Concurrency, 0}, {"open-episodes", s.OpenEpisodes, 0},
 		{"kv-budget", s.KVBudget, 0}, {"padded", s.Padded, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0}, {"score-retries", s.ScoreRetries, 0},
-		{"max-observation", int(s.MaxObservation), 64}, {"part-bytes", int(s.PartBytes), 1}, {"row-group-bytes", int(s.RowGroupBytes), 1},
+		{"max-observation", int(s.MaxObservation), action.MinObservationBytes}, {"part-bytes", int(s.PartBytes), 1}, {"row-group-bytes", int(s.RowGroupBytes), 1},
 	} {
 		if c.value < c.least {
 			f.add("%s: expected %d or more, found %d", c.name, c.least, c.value)
+		}
+	}
+	for _, c := range []struct {
+		name        string
+		value, most Bytes
+	}{{"part-bytes", s.PartBytes, storage.MostPartBytes}, {"row-group-bytes", s.RowGroupBytes, storage.MostRowGroupBytes}} {
+		if c.value > c.most {
+			f.add("%s: expected %v at most, found %v", c.name, c.most, c.value)
 		}
 	}
 	if s.SmallParts < 0 || s.SmallParts == 1 {
@@ -293,6 +303,9 @@ func (s *Settings) validateTimes(f *faults) {
 		if c.value < 0 || c.value == 0 && !c.zero {
 			f.add("%s: expected a time over 0, found %v", c.name, c.value)
 		}
+	}
+	if s.JournalSync > storage.MostSyncInterval {
+		f.add("journal-sync: expected %v at most, found %v", storage.MostSyncInterval, s.JournalSync)
 	}
 }
 
