@@ -22,6 +22,7 @@ type moody struct {
 	*echo
 	mu     sync.Mutex
 	refuse map[string]bool
+	held   chan struct{} // answers wait until it is closed; nil = none does
 }
 
 func newMoody(t *testing.T, refuse ...string) *moody {
@@ -40,6 +41,9 @@ func newMoody(t *testing.T, refuse ...string) *moody {
 		if refused {
 			w.JSON(400, `{"error":{"message":"not now"}}`)
 			return
+		}
+		if m.held != nil {
+			<-m.held
 		}
 		w.JSON(200, `{"object":"list","of":`+string(r.Body)+`}`)
 	}}})
@@ -120,16 +124,18 @@ func TestBatchRetriesWhatAJournalHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, out, s := newMoody(t, "input 0"), filepath.Join(t.TempDir(), "out"), newShell(t)
 			args := []string{"batch", embeddings(t, numbered(8)...), "-o", out, "--endpoint", m.URL(), "--concurrency", "1", "--open-episodes", "1"}
-			stopped := make(chan struct{})
-			go func() {
-				defer close(stopped)
+			m.held = make(chan struct{})
+			go func() { // nothing is answered before the signal is heard: the batch cannot end meanwhile
+				defer close(m.held)
 				for m.times("input 0") == 0 {
 					time.Sleep(time.Millisecond)
 				}
 				s.signals <- os.Interrupt
+				for !strings.Contains(s.err.String(), "stopping") {
+					time.Sleep(time.Millisecond)
+				}
 			}()
 			s.do(codeInt, args...)
-			<-stopped
 			before := m.times("input 1")
 			m.heal("input 0")
 			newShell(t).do(c.code, append(args, c.flag...)...)
