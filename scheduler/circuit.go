@@ -43,7 +43,7 @@ func (c *Core) healthy(r *replica, now Time) {
 		r.open, r.cooldown = false, c.rules.Cooldown
 		r.ramp, r.rampAt = c.rules.RampCalls, now
 	}
-	r.streak, r.gates = 0, 0
+	r.streak, r.refusals, r.gates = 0, 0, 0
 	r.pulse.at = now
 }
 
@@ -74,10 +74,13 @@ func (c *Core) closeGate(w *call, r *replica, f *episode.Fault, now Time) {
 	}
 }
 
-// strike counts a failure of the endpoint and opens its circuit on a streak, when its engine has died, or when it refuses the first that is asked of it:
-// of a wrong key or model one answer says enough.
+// strike counts a failure of the endpoint and opens its circuit when that is enough.
 func (c *Core) strike(w *call, r *replica, f *episode.Fault, now Time) {
-	r.streak++
+	if f.Refused {
+		r.refusals++
+	} else {
+		r.streak++
+	}
 	if r.open && w.launched < r.openedAt {
 		return // it was in flight when the circuit opened: nothing new
 	}
@@ -86,9 +89,22 @@ func (c *Core) strike(w *call, r *replica, f *episode.Fault, now Time) {
 		r.retryAt = max(r.retryAt, now+r.cooldown)
 		return
 	}
-	if r.streak >= c.rules.FailStreak || r.ward.death != nil || f.Refused && r.served == 0 {
+	if c.enough(r, f) {
 		c.lose(r, now+r.cooldown, now)
 	}
+}
+
+// refusalStreak is how many refusals in a row are those of the endpoint where it served others before: moderation refuses single prompts in the words of a
+// wrong key.
+const refusalStreak = 20
+
+// enough says whether a failure opens the circuit: one of a streak, the death of the engine, or the refusal of the first that was ever asked, for of a
+// wrong key or model one answer says all.
+func (c *Core) enough(r *replica, f *episode.Fault) bool {
+	if f.Refused {
+		return r.served == 0 || r.refusals >= refusalStreak
+	}
+	return r.streak >= c.rules.FailStreak || r.ward.death != nil
 }
 
 // lose opens r's circuit: one call tries it at retryAt, nothing else is sent.

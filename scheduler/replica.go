@@ -48,6 +48,7 @@ type replica struct {
 	gateUntil         Time    // 429, Retry-After: nothing is sent before
 	gates             int     // how often in a row it asked to be left alone
 	streak            int     // failures in a row
+	refusals          int     // of all that is asked, in a row
 	open              bool    // circuit
 	openedAt          Time    // since when it is open
 	retryAt           Time    // when an open circuit lets one call try
