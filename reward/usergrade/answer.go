@@ -56,6 +56,9 @@ func read(raw []byte) (answer, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return a, errors.New("something stands behind the answer")
 	}
+	if err := checkKeys(json.NewDecoder(bytes.NewReader(raw))); err != nil {
+		return a, err
+	}
 	switch {
 	case a.NoVerdict == "" && a.Score == nil:
 		return a, errors.New("score: is missing; expected 0 to 1, or no_verdict with a reason")
@@ -65,6 +68,48 @@ func read(raw []byte) (answer, error) {
 		return a, errors.New("no_verdict: expected one word of small letters, digits and _")
 	}
 	return a, nil
+}
+
+// keyWord is how keys of an answer are written. The decoder takes other letters of one name for the same.
+var keyWord = regexp.MustCompile(`^[a-z_]+$`)
+
+// checkKeys refuses what the decoder takes: a key in capital letters, and one that stands twice in an object, of which it would take the last.
+func checkKeys(d *json.Decoder) error {
+	t, err := d.Token()
+	if t == json.Delim('[') {
+		for err == nil && d.More() {
+			err = checkKeys(d)
+		}
+	}
+	if t == json.Delim('{') {
+		err = checkMembers(d)
+	}
+	if _, opens := t.(json.Delim); opens && err == nil {
+		_, err = d.Token() // what closes it
+	}
+	return err
+}
+
+func checkMembers(d *json.Decoder) error {
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := t.(string)
+		switch {
+		case !keyWord.MatchString(key):
+			return fmt.Errorf("%q: unknown key; names are in small letters", key)
+		case seen[key]:
+			return fmt.Errorf("%s: is given twice", key)
+		}
+		seen[key] = true
+		if err := checkKeys(d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finding is an answer as the Scorer takes it, which checks the figures. hide takes secrets out.
