@@ -45,7 +45,7 @@ func (b Bound) says() string {
 		"bound by the sequences the server runs at once: raise its limit (vLLM: --max-num-seqs) or add endpoints",
 		"bound by the client's limit of calls in flight: raise --concurrency, if the server can run more at once",
 		"bound by the client, which had too few episodes open: raise --open-episodes, unless this machine itself was busy",
-		"bound by actions and grading: make them faster, give them more workers, or raise --open-episodes",
+		"bound by actions and grading: make them faster, give them more workers (--action-workers, --score-workers), or raise --open-episodes",
 		"in the tail, when the last episodes ran and no more were to come: more endpoints would not help; more tasks in one run, or a shorter limit on answers, would",
 		"down, asked to be left alone, or with failed calls waiting for another attempt: see the failed attempts and the server's log",
 		"without work it could take: what waited was too long for its context or was waiting for its own endpoint",

@@ -181,7 +181,7 @@ func (s *session) wantsAnswers() bool {
 }
 
 func (s *session) rewardConfig() reward.Config {
-	cfg := reward.Config{Timeout: s.set.ScoreTimeout, Retries: s.set.ScoreRetries, Total: s.set.RewardTotal}
+	cfg := reward.Config{Timeout: s.set.ScoreTimeout, Workers: s.set.ScoreWorkers, Retries: s.set.ScoreRetries, Total: s.set.RewardTotal}
 	if cfg.Retries == 0 {
 		cfg.Retries = -1 // none; 0 is the default there
 	}

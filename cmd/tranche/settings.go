@@ -98,6 +98,7 @@ type Settings struct {
 	Reward         RewardSpecs   `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none, majority, group_length, or another kind of docs/rewards.md; repeated = several components, in YAML a list of specs. Default: ${default}."`
 	RewardTotal    string        `enum:"weighted_sum,gate,product,minimum" default:"weighted_sum" group:"tools" scope:"result" help:"Rule that makes the reward of its components: weighted_sum (their mean by weight), gate (the same, 0 where one is below its threshold), product, minimum; none where one that is needed has no verdict. See docs/rewards.md. Default: ${default}."`
 	ScoreTimeout   time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"operation" help:"Time one grading may take; over it there is no verdict. Default: ${default}."`
+	ScoreWorkers   int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Gradings that run at once, but for those that only wait for a server; more than the cores help graders that wait; 0 = one a core. Default: ${default}."`
 	ScoreRetries   int           `default:"2" placeholder:"N" group:"tools" scope:"operation" help:"How often a grading is asked again that failed of something that may pass (a sandbox that died, a judge that answered 500); then there is no verdict. Default: ${default}."`
 
 	// Which servers, and how hard.
@@ -237,7 +238,7 @@ func (s *Settings) validateCounts(f *faults) {
 		{"samples", s.Samples, 1}, {"limit", s.Limit, 0}, {"offset", s.Offset, 0}, {"window", s.Window, 1}, {"rounds", s.Rounds, 1},
 		{"max-tokens", s.MaxTokens, 1}, {"max-episode-tokens", s.MaxEpisodeTokens, 0}, {"max-context", s.MaxContext, 0},
 		{"max-turns", s.MaxTurns, 0}, {"min-useful", s.MinUseful, 1}, {"concurrency", s.Concurrency, 0}, {"open-episodes", s.OpenEpisodes, 0},
-		{"kv-budget", s.KVBudget, 0}, {"padded", s.Padded, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0}, {"score-retries", s.ScoreRetries, 0},
+		{"kv-budget", s.KVBudget, 0}, {"padded", s.Padded, 0}, {"max-attempts", s.MaxAttempts, 1}, {"action-workers", s.ActionWorkers, 0}, {"score-workers", s.ScoreWorkers, 0}, {"score-retries", s.ScoreRetries, 0},
 		{"max-observation", int(s.MaxObservation), action.MinObservationBytes}, {"part-bytes", int(s.PartBytes), 1}, {"row-group-bytes", int(s.RowGroupBytes), 1},
 	} {
 		if c.value < c.least {
