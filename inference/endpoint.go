@@ -150,8 +150,12 @@ func (e *Endpoint) answerTo(ctx context.Context, c *episode.Call, maxTokens int,
 
 // generateChat makes the call by messages.
 func (e *Endpoint) generateChat(ctx context.Context, c *episode.Call, maxTokens int, ids *sendings) (*episode.Reply, error) {
-	for again := 0; ; again++ {
+	for again, bare := 0, false; ; again++ {
 		d := e.dialect.Load()
+		if bare {
+			without, _ := d.without(fieldLogprobs)
+			d = &without
+		}
 		body, err := render(c, maxTokens, e.cfg, e.facts, *d)
 		if err != nil {
 			return nil, e.fault(&episode.Fault{Stage: episode.StageModel, Class: episode.ClassBadRequest,
@@ -161,6 +165,11 @@ func (e *Endpoint) generateChat(ctx context.Context, c *episode.Call, maxTokens 
 			keep: e.cfg.KeepRaw}, e.cfg.limits(c.PromptTokens, maxTokens))
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body, c.Sampling.Extra) {
+				continue
+			}
+			if !bare && c.Sampling.Logprobs && f.infinite() { // for this call alone: its row is flagged
+				e.note("the server cannot write the logprobs of some answers, which are minus infinity: such a call is made again without them (flag logprobs_missing)")
+				bare = true
 				continue
 			}
 			return nil, e.failed(*f)

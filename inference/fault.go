@@ -125,6 +125,11 @@ func refusesAll(f *episode.Fault) bool {
 	return f.Class == episode.ClassAuth || f.Class == episode.ClassNotFound || f.Class == episode.ClassRateLimited && !f.Retry
 }
 
+// infinite reports an answer that the server made and could not write: a logprob of minus infinity is no JSON number (vLLM, SGLang: Python's json).
+func (f *failure) infinite() bool {
+	return f.err == nil && f.status >= 500 && bytes.Contains(bytes.ToLower(f.body), []byte("out of range float values"))
+}
+
 // toolUseFailed reports a refusal of what the model wrote (Groq): no fault of the request, and another sample may do. What was written comes with it.
 func toolUseFailed(said openai.APIError) bool { return said.Code == "tool_use_failed" }
 
@@ -186,7 +191,7 @@ func classOfStatus(status int, said openai.APIError) (class episode.Class, retry
 		return episode.ClassTimeout, true
 	case http.StatusTooManyRequests:
 		return episode.ClassRateLimited, said.Code != "insufficient_quota" // no waiting fills an account
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusTooEarly:
 		return episode.ClassUnavailable, true
 	}
 	switch {

@@ -71,6 +71,7 @@ func TestClassifyAnswers(t *testing.T) {
 		"429, milliseconds":                 {429, map[string]string{"Retry-After-Ms": "250"}, `{}`, episode.ClassRateLimited, true, 250 * time.Millisecond, ""},
 		"429, no money left":                {429, nil, `{"error":{"message":"quota","code":"insufficient_quota"}}`, episode.ClassRateLimited, false, 0, "quota"},
 		"503, loading":                      {503, map[string]string{"Retry-After": "7"}, `{"error":{"message":"Loading model","code":503}}`, episode.ClassUnavailable, true, 7 * time.Second, "Loading model"},
+		"425":                               {425, nil, ``, episode.ClassUnavailable, true, 0, ""},
 		"504":                               {504, nil, ``, episode.ClassServerError, true, 0, ""},
 		"501":                               {501, nil, `{"error":{"message":"not supported"}}`, episode.ClassNotFound, false, 0, "not supported"},
 		"in-band, number":                   {200, nil, `{"error":{"message":"over","code":429}}`, episode.ClassRateLimited, true, 0, "over"},
