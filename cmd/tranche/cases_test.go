@@ -463,6 +463,9 @@ func TestChangedTasksAreRefused(t *testing.T) {
 	if !strings.Contains(s.err.String(), "tasks (content): was ") {
 		t.Errorf("the message does not name the tasks:\n%s", s.err.String())
 	}
+	if said := s.err.String(); !strings.Contains(said, "put the tasks back") || strings.Contains(said, "go on unchanged") {
+		t.Errorf("it advises what was just typed:\n%s", said)
+	}
 }
 
 func TestCaseRDo4(t *testing.T) {

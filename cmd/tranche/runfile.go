@@ -32,9 +32,12 @@ type runFile struct {
 
 const runFileName = "run.yaml"
 
+// tasksContent is what the digest of the tasks is called among the settings.
+const tasksContent = "tasks (content)"
+
 // identity lists what decides the results, key by key, in JSON. Two runs with equal identities store the same keys.
 func identity(s *Settings, tasksDigest string, models []string) map[string]string {
-	id := map[string]string{"tasks (content)": tasksDigest}
+	id := map[string]string{tasksContent: tasksDigest}
 	for _, k := range keys() {
 		if k.scope == scopeResult {
 			id[k.name] = string(encode(plain(s, k)))
@@ -140,8 +143,16 @@ func refuseChanges(dir string, list []change) error {
 	for _, c := range list {
 		f.add("  %s: was %s, now %s", c.name, c.was, c.is)
 	}
-	f.add("start a new run with -o DIR, or go on unchanged with: tranche resume %s", dir)
+	f.add("%s", wayOn(dir, list))
 	return withCode(codeRefused, f.err())
+}
+
+// wayOn is what can be done about changed settings. Where the tasks alone are others, what was typed is no matter.
+func wayOn(dir string, list []change) string {
+	if len(list) == 1 && list[0].name == tasksContent {
+		return "put the tasks back as they were and resume, or play those there are now as a run of their own (-o NEWDIR); `tranche merge` makes one dataset of two runs"
+	}
+	return fmt.Sprintf("start a new run with -o DIR, or go on unchanged with: tranche resume %s", dir)
 }
 
 // refuseEdited is the error for a file that no longer says what the run was started with. Comparing the settings themselves is
