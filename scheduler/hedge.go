@@ -1,6 +1,9 @@
 package scheduler
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A hedge is a second attempt of a call that has run for far longer than such calls do, sent to another replica while the first goes
 // on. The first answer stands, the other attempt is given up. A model call has no side effect, so this is safe; an action is never
@@ -94,7 +97,7 @@ func (c *Core) double(w *call, i int, now Time) Launch {
 	most := r.maxTokens(w)
 	h := &call{
 		Request: w.Request, state: running, class: w.class, launched: now, heapPos: -1, on: i, cost: w.Prompt + most,
-		attempts: w.attempts + 1, counted: w.counted, failures: w.failures, avoid: w.avoid, refused: w.refused, learned: w.learned, life: w.life, twin: w,
+		attempts: w.attempts + 1, counted: w.counted, failures: w.failures, avoid: w.avoid, refused: slices.Clone(w.refused), learned: w.learned, life: w.life, twin: w,
 	}
 	h.Ticket = -w.Ticket
 	w.twin = h
