@@ -400,9 +400,6 @@ func (in *inside) prepare(s setup, fds []int) error {
 	}
 	in.filter = seccomp.Filter(seccomp.Refusals{SystemV: r.shmStays || s.Memory > 0, MemoryFiles: s.Memory > 0})
 	in.startThreads()
-	if !s.OwnIdentity {
-		in.setup.Processes += threads()
-	}
 	if err := skipPids(r.lastPid); err != nil || s.IntoCgroup {
 		return err
 	}
@@ -442,6 +439,7 @@ func padThreads() {
 				begun <- struct{}{}
 				if <-stay {
 					runtime.UnlockOSThread()
+					begun <- struct{}{}
 				} // else the thread ends with what is locked to it
 			}()
 			<-begun
@@ -456,10 +454,20 @@ func padThreads() {
 	}
 	for range more {
 		stay <- true
+		<-begun // it is free: where none is, the runtime starts another
 	}
 }
 
-// threads is how many the init has: where it has the same id as its programs, they count as processes of that.
+// counted is how many processes the programs' id has already: where it is the init's own too, those are its threads. It is asked when a program starts, for
+// the runtime starts threads when it needs them and ends others.
+func (in *inside) counted() int64 {
+	if in.setup.OwnIdentity {
+		return 0
+	}
+	return threads()
+}
+
+// threads is how many the init has.
 func threads() int64 {
 	names, err := os.ReadDir("/proc/self/task")
 	must("count threads", err)

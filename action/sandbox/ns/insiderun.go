@@ -144,7 +144,7 @@ func (in *inside) launch(req *request, fds []int) (*launch, error) {
 		}
 		l.paths = append(l.paths, b)
 	}
-	l.limits = in.setup.rlimits(req.CPUSeconds)
+	l.limits = in.setup.rlimits(req.CPUSeconds, in.counted())
 	return l, nil
 }
 
@@ -183,14 +183,14 @@ func candidates(name string, env []string) []string {
 	return all
 }
 
-// rlimits are the limits of every process. They bound what no control group counts, and all where there is none.
-func (s setup) rlimits(cpuSeconds uint64) []rlimit {
+// rlimits are the limits of every process; counted are processes of its id that are not the program's. They bound what no control group counts, and all where there is none.
+func (s setup) rlimits(cpuSeconds uint64, counted int64) []rlimit {
 	const stack = 8 << 20
 	all := []rlimit{
 		{unix.RLIMIT_CORE, 1, 1}, // not 0: that would still feed a core_pattern that names a program of the host
 		{unix.RLIMIT_NOFILE, uint64(s.OpenFiles), uint64(s.OpenFiles)},
 		{unix.RLIMIT_FSIZE, uint64(s.FileSize), uint64(s.FileSize)},
-		{unix.RLIMIT_NPROC, uint64(s.Processes), uint64(s.Processes)},
+		{unix.RLIMIT_NPROC, uint64(s.Processes + counted), uint64(s.Processes + counted)},
 		{unix.RLIMIT_STACK, stack, stack},
 		{unix.RLIMIT_MSGQUEUE, 0, 0},
 		{unix.RLIMIT_NICE, 0, 0},
