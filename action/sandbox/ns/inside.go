@@ -430,32 +430,47 @@ func (in *inside) startThreads() {
 // processes of the programs, no slot may be told from another by them, nor one begin later.
 func padThreads() {
 	const all = 16
-	stay, begun, more := make(chan bool), make(chan struct{}), 0
 	for n := threads(); n != all; n = threads() {
-		if n < all {
-			more++
-			go func() {
-				runtime.LockOSThread()
-				begun <- struct{}{}
-				if <-stay {
-					runtime.UnlockOSThread()
-					begun <- struct{}{}
-				} // else the thread ends with what is locked to it
-			}()
-			<-begun
-			continue
+		var held []chan bool
+		for ; n < all; n = threads() {
+			held = append(held, holdThread())
 		}
-		if more == 0 {
-			break
+		for _, h := range held { // the runtime may start one while none is free: the next look sees to that
+			h <- true
+			<-h
 		}
-		more--
-		stay <- false
-		_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil) // until it has ended; if not, the next look sees to that
+		if len(held) == 0 {
+			endThread()
+		}
 	}
-	for range more {
-		stay <- true
-		<-begun // it is free: where none is, the runtime starts another
+}
+
+// endThread ends one, and waits until it is counted no more; not for ever, for another may have begun meanwhile.
+func endThread() {
+	h := holdThread()
+	n := threads()
+	h <- false
+	for range 1000 {
+		if threads() < n {
+			return
+		}
+		_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e5}, nil)
 	}
+}
+
+// holdThread keeps a thread from all others. It is sent true for the thread to become free, and answers when it is, or false for it to end.
+func holdThread() chan bool {
+	h := make(chan bool)
+	go func() {
+		runtime.LockOSThread()
+		h <- true
+		if <-h {
+			runtime.UnlockOSThread()
+			h <- true
+		} // else the thread ends with what is locked to it
+	}()
+	<-h
+	return h
 }
 
 // counted is how many processes the programs' id has already: where it is the init's own too, those are its threads. It is asked when a program starts, for
