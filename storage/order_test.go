@@ -717,6 +717,47 @@ func TestOrderOnAFailingDisk(t *testing.T) {
 	}
 }
 
+// A later process begins a file of its own when it has something to add. Whatever fails then, once, the next look goes on, and what was told stands for the
+// process after it.
+func TestALaterWriterOnAFailingDisk(t *testing.T) {
+	for k := 1; ; k++ {
+		dir := aRun(t, 1)
+		if err := mustOrder(t, dir).Close(); err != nil {
+			t.Fatal(err)
+		}
+		w := mustOpen(t, testConfig(dir))
+		mustWrite(t, w, made{run: "r"}.episode(100, 0), made{run: "r"}.episode(101, 0))
+		mustClose(t, w)
+		d := newFaultyDisk(k, false)
+		o, err := openOrderOn(d, dir)
+		if err != nil {
+			continue // that operation was one of opening
+		}
+		_ = o.Update() // it may fail
+		if err := o.Update(); err != nil || o.Reach() != 6 {
+			t.Errorf("operation %d fails: %d rows, %v", k, o.Reach(), err)
+		}
+		end := o.Cursor(o.Reach())
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := OpenOrder(dir)
+		if err != nil {
+			t.Errorf("operation %d fails: the order cannot be read any more: %v", k, err)
+			continue
+		}
+		if at, err := again.Index(end); err != nil || at != 6 {
+			t.Errorf("operation %d fails: cursor %s: %d, %v", k, end, at, err)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !d.hit {
+			return
+		}
+	}
+}
+
 // A run is gone on with though a feed has put its folder there.
 func TestAFeedDoesNotDisturbTheRun(t *testing.T) {
 	dir := aRun(t, 1)

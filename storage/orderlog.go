@@ -205,21 +205,25 @@ func (l *orderLog) append(list []orderEntry) error {
 	if len(list) == 0 {
 		return nil
 	}
-	known, at := l.stretches, l.outBytes
-	err := l.mend()
+	err := l.ready()
 	if err == nil {
-		err = l.write(list)
+		known, at := l.stretches, l.outBytes
+		if err = l.write(list); err != nil {
+			l.stretches, l.outBytes, l.torn = known, at, true
+		}
 	}
 	if err != nil {
-		l.stretches, l.outBytes, l.torn = known, at, true
 		return fmt.Errorf("write the order of the feed: %w", err)
 	}
 	return nil
 }
 
-// mend cuts off what a write that failed left.
-func (l *orderLog) mend() error {
-	if !l.torn || l.out == nil {
+// ready makes the file of this process where there is none yet, and cuts off what a write that failed left in it.
+func (l *orderLog) ready() error {
+	if l.out == nil {
+		return l.begin()
+	}
+	if !l.torn {
 		return nil
 	}
 	err := l.out.Truncate(l.outBytes)
@@ -228,11 +232,6 @@ func (l *orderLog) mend() error {
 }
 
 func (l *orderLog) write(list []orderEntry) error {
-	if l.out == nil {
-		if err := l.begin(); err != nil {
-			return err
-		}
-	}
 	for _, e := range list {
 		line := e.line()
 		if err := l.take(e, 1, loggedRows{log: l.outName, at: l.outBytes, bytes: int64(len(line))}); err != nil {
