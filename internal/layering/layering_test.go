@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"reward/audit":                       {"episode"},
 	"reward/textgrade":                   {"episode", "reward", "internal/jsonschema"},
 	"reward/judge":                       {"episode", "reward"},
-	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/ends", "internal/later", "internal/offspring"},
+	"reward/usergrade":                   {"episode", "reward", "action/sandbox", "action/sandbox/session", "internal/ends", "internal/jsonschema", "internal/later", "internal/offspring"},
 	"storage":                            {"episode"},
 	"storage/export":                     {"storage", "episode"},
 	"storage/arrowrows":                  {"episode", "storage"},

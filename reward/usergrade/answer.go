@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 
+	"tranche/internal/jsonschema"
 	"tranche/reward"
 )
 
@@ -56,7 +59,7 @@ func read(raw []byte) (answer, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return a, errors.New("something stands behind the answer")
 	}
-	if err := checkKeys(json.NewDecoder(bytes.NewReader(raw))); err != nil {
+	if err := checkKeys(raw); err != nil {
 		return a, err
 	}
 	switch {
@@ -74,39 +77,27 @@ func read(raw []byte) (answer, error) {
 var keyWord = regexp.MustCompile(`^[a-z_]+$`)
 
 // checkKeys refuses what the decoder takes: a key in capital letters, and one that stands twice in an object, of which it would take the last.
-func checkKeys(d *json.Decoder) error {
-	t, err := d.Token()
-	if t == json.Delim('[') {
-		for err == nil && d.More() {
-			err = checkKeys(d)
-		}
+func checkKeys(raw []byte) error {
+	if name, twice := jsonschema.Twice(string(raw)); twice {
+		return fmt.Errorf("%q stands twice in one object", reward.Clip(name, 60))
 	}
-	if t == json.Delim('{') {
-		err = checkMembers(d)
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &top); err != nil {
+		return err
 	}
-	if _, opens := t.(json.Delim); opens && err == nil {
-		_, err = d.Token() // what closes it
-	}
-	return err
-}
-
-func checkMembers(d *json.Decoder) error {
-	seen := map[string]bool{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
+	objects := []map[string]json.RawMessage{top}
+	if list, ok := top["parts"]; ok {
+		var parts []map[string]json.RawMessage
+		if err := json.Unmarshal(list, &parts); err != nil {
 			return err
 		}
-		key, _ := t.(string)
-		switch {
-		case !keyWord.MatchString(key):
-			return fmt.Errorf("%q: unknown key; names are in small letters", key)
-		case seen[key]:
-			return fmt.Errorf("%s: is given twice", key)
-		}
-		seen[key] = true
-		if err := checkKeys(d); err != nil {
-			return err
+		objects = append(objects, parts...)
+	}
+	for _, o := range objects {
+		for _, name := range slices.Sorted(maps.Keys(o)) {
+			if !keyWord.MatchString(name) {
+				return fmt.Errorf("%q: unknown key; names are in small letters", name)
+			}
 		}
 	}
 	return nil
