@@ -127,15 +127,16 @@ func TestBatchRetriesWhatAJournalHolds(t *testing.T) {
 			m.held = make(chan struct{})
 			go func() { // nothing is answered before the signal is heard: the batch cannot end meanwhile
 				defer close(m.held)
-				for m.times("input 0") == 0 {
+				for m.times("input 0") == 0 && t.Context().Err() == nil {
 					time.Sleep(time.Millisecond)
 				}
 				s.signals <- os.Interrupt
-				for !strings.Contains(s.err.String(), "stopping") {
+				for !strings.Contains(s.err.String(), "stopping") && t.Context().Err() == nil {
 					time.Sleep(time.Millisecond)
 				}
 			}()
 			s.do(codeInt, args...)
+			<-m.held
 			before := m.times("input 1")
 			m.heal("input 0")
 			newShell(t).do(c.code, append(args, c.flag...)...)
