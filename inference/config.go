@@ -176,8 +176,11 @@ var versionSegment = regexp.MustCompile(`/v\d+$`)
 // host, no slash at the end, no version v1. The error says what is no address.
 func Address(base string) (string, error) {
 	a, err := addressOf(base)
-	if err != nil || a.socket != "" {
-		return "unix://" + a.socket, err
+	if err != nil {
+		return "", err
+	}
+	if a.socket != "" {
+		return "unix://" + a.socket, nil
 	}
 	u, err := url.Parse(strings.TrimSuffix(a.api, "/v1"))
 	if err != nil {

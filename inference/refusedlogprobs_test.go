@@ -9,6 +9,17 @@ import (
 	"tranche/internal/mock"
 )
 
+// withoutLogprobs answers calls that ask for no logprobs, and others, or all, with a refusal.
+func withoutLogprobs(t *testing.T, status int, refusal string, all bool) *mock.Server {
+	return mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
+		if all || r.Field("logprobs") != nil {
+			w.JSON(status, refusal)
+			return
+		}
+		mock.Text("42").Send(r, w)
+	}})
+}
+
 // A server that refuses logprobs is asked without them, from then on; the rows say what they lack.
 func TestALogprobRefusalIsLearned(t *testing.T) {
 	for _, words := range []string{
@@ -16,13 +27,7 @@ func TestALogprobRefusalIsLearned(t *testing.T) {
 		`{"error":{"message":"Unsupported parameter: 'logprobs' is not supported with this model."}}`,
 		`{"detail":[{"type":"extra_forbidden","loc":["body","logprobs"],"msg":"Extra inputs are not permitted"}]}`,
 	} {
-		s := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
-			if r.Field("logprobs") != nil {
-				w.JSON(400, words)
-				return
-			}
-			mock.Text("42").Send(r, w)
-		}})
+		s := withoutLogprobs(t, 400, words, false)
 		e := open(t, s, nil)
 		for range 2 {
 			c := call("x")
@@ -40,13 +45,7 @@ func TestALogprobRefusalIsLearned(t *testing.T) {
 // An answer that a server cannot write for its logprobs is asked for once more without them; the next call asks for them again.
 func TestAnAnswerWithInfiniteLogprobsIsAskedForWithoutThem(t *testing.T) {
 	for _, always := range []bool{false, true} {
-		s := mock.New(t, mock.Config{Chat: func(r *mock.Request, w *mock.Reply) {
-			if always || r.Field("logprobs") != nil {
-				w.JSON(500, `{"error":{"message":"Out of range float values are not JSON compliant: -inf","type":"InternalServerError","code":500}}`)
-				return
-			}
-			mock.Text("42").Send(r, w)
-		}})
+		s := withoutLogprobs(t, 500, `{"error":{"message":"Out of range float values are not JSON compliant: -inf","type":"InternalServerError","code":500}}`, always)
 		e := open(t, s, nil)
 		for range 2 {
 			c := call("x")

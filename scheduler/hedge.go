@@ -55,7 +55,6 @@ func (c *Core) hedge(a alarm, now Time) (Launch, bool) {
 		return Launch{}, false
 	}
 	if left := w.launched + c.straggles(w) - now; left > 0 { // what is known of such calls has grown
-
 		c.alarm(alarm{at: now + c.nextLook(w, left), straggler: w, holds: w.attempts})
 		return Launch{}, false
 	}
