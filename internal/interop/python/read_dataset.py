@@ -159,7 +159,7 @@ def agree(files, pattern, f):
 
 
 SUMS = ("rows_summed", "prompt_tokens", "cached_tokens", "completion_tokens")
-TALLIED = (*SUMS, *("recent_" + s for s in SUMS), "sampled", "masked", "logprobs_given", "rows_with_ids", "tool_calls", "token_ids", "turns", "retries", "failed")
+TALLIED = (*SUMS, *("recent_" + s for s in SUMS), "sampled", "masked", "logprobs_given", "rows_with_ids", "rows_without_ids_flagged", "completion_of_ids", "tool_calls", "token_ids", "turns", "retries", "failed")
 
 
 def laws(path, since, f, tally):
@@ -193,6 +193,8 @@ def laws(path, since, f, tally):
         tally["masked"] += len(mask) - sum(mask)
         tally["logprobs_given"] += sum(lp is not None for lp in lps)
         tally["rows_with_ids"] += bool(ids)
+        tally["rows_without_ids_flagged"] += not ids and "token_ids_missing" in (r["flags"] or [])
+        tally["completion_of_ids"] += sum(n or 0 for n in known) if ids else 0
         tally["retries"] += sum(t["retries"] for t in turns)
         for call in (c for m in r["messages"] for c in m["tool_calls"] or []):
             tally["tool_calls"] += 1
