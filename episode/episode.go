@@ -39,19 +39,20 @@ const (
 
 // Flags on a row: facts a trainer may filter on.
 const (
-	FlagTextRepaired     = "text_repaired"      // a reply held invalid UTF-8 or lone surrogates, replaced by U+FFFD
-	FlagLogprobNull      = "logprob_null"       // a sampled token came without a logprob, from a server that gives them
-	FlagLogprobsMissing  = "logprobs_missing"   // logprobs were asked for and none came
-	FlagTokenIDsMissing  = "token_ids_missing"  // a reply came without sampled ids: the sequence lacks that turn
-	FlagPromptIDsMissing = "prompt_ids_missing" // a reply came without prompt ids: the sequence holds sampled ids only there
-	FlagCallIDsMade      = "call_ids_made"      // tool calls of a reply came without ids, or several with one: they got some, so that each is answered under its own
-	FlagFinishMissing    = "finish_missing"     // a reply came without a finish reason: whether it is whole, nobody said
-	FlagUsageMissing     = "usage_missing"      // a reply came without usage: its token counts are unknown
-	FlagThinkingTagged   = "thinking_tagged"    // a reply's reasoning stood in its content between <think> and </think>, and was taken out
-	FlagThinkingCut      = "thinking_cut"       // a reply was cut (length, stop string) while it was reasoning: it says nothing
-	FlagPromptCut        = "prompt_cut"         // the server saw clearly less of a prompt than was sent, and said nothing
-	FlagRefused          = "refused"            // the model declined (OpenAI's refusal); its words stand in the content's place
-	FlagResumed          = "resumed"            // an earlier process played its first turns, and it went on from them
+	FlagTextRepaired      = "text_repaired"       // a reply held invalid UTF-8 or lone surrogates, replaced by U+FFFD
+	FlagLogprobNull       = "logprob_null"        // a sampled token came without a logprob, from a server that gives them
+	FlagLogprobsMissing   = "logprobs_missing"    // logprobs were asked for and none came
+	FlagTokenIDsMissing   = "token_ids_missing"   // a reply came without sampled ids: the sequence lacks that turn
+	FlagTokenCountDiffers = "token_count_differs" // a reply's sampled ids are more or fewer than the server counted: which of the two is wrong, nobody said
+	FlagPromptIDsMissing  = "prompt_ids_missing"  // a reply came without prompt ids: the sequence holds sampled ids only there
+	FlagCallIDsMade       = "call_ids_made"       // tool calls of a reply came without ids, or several with one: they got some, so that each is answered under its own
+	FlagFinishMissing     = "finish_missing"      // a reply came without a finish reason: whether it is whole, nobody said
+	FlagUsageMissing      = "usage_missing"       // a reply came without usage: its token counts are unknown
+	FlagThinkingTagged    = "thinking_tagged"     // a reply's reasoning stood in its content between <think> and </think>, and was taken out
+	FlagThinkingCut       = "thinking_cut"        // a reply was cut (length, stop string) while it was reasoning: it says nothing
+	FlagPromptCut         = "prompt_cut"          // the server saw clearly less of a prompt than was sent, and said nothing
+	FlagRefused           = "refused"             // the model declined (OpenAI's refusal); its words stand in the content's place
+	FlagResumed           = "resumed"             // an earlier process played its first turns, and it went on from them
 )
 
 // Budget bounds one episode. Zero means no bound of that kind.
@@ -188,6 +189,9 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	if cut {
 		e.Flag(FlagPromptCut)
 	}
+	if n := t.CompletionTokens; n != nil && r.SampledIDs != nil && !e.Sampling.counts(len(r.SampledIDs), int(*n)) {
+		e.Flag(FlagTokenCountDiffers)
+	}
 	e.addTokens(r, cut)
 	switch {
 	case r.Finish == FinishLength:
@@ -195,6 +199,11 @@ func (e *Episode) AddReply(r *Reply, t Turn) {
 	case len(r.Message.ToolCalls) == 0 && r.Message.Written == nil:
 		e.Close(StatusCompleted, ended(r))
 	}
+}
+
+// counts reports whether so many ids are what a server counted so many tokens of. Some count the tokens of a stop string and leave their ids out (llama-server).
+func (s Sampling) counts(ids, counted int) bool {
+	return ids == counted || ids < counted && (len(s.Stop) > 0 || s.Extra["stop"] != nil)
 }
 
 // ended is why an answer without tool calls was the last, by the server's finish reason. None is no "stop", but for an answer that is passed on as it came and not read.

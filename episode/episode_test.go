@@ -182,6 +182,8 @@ func TestMissingFactsAreFlagged(t *testing.T) {
 		"no usage":       {Reply{}, Turn{}, FlagUsageMissing},
 		"no ids":         {Reply{}, Turn{}, FlagTokenIDsMissing},
 		"no prompt ids":  {Reply{SampledIDs: []int32{1}}, Turn{}, FlagPromptIDsMissing},
+		"an id too few":  {Reply{SampledIDs: []int32{1}}, Turn{CompletionTokens: Ptr[int32](2)}, FlagTokenCountDiffers},
+		"an id too many": {Reply{SampledIDs: []int32{1, 2}}, Turn{CompletionTokens: Ptr[int32](1)}, FlagTokenCountDiffers},
 		"a null logprob": {Reply{SampledIDs: []int32{1, 2}, Logprobs: []Logprob{{-0.5, true}, {}}}, Turn{}, FlagLogprobNull},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,6 +193,27 @@ func TestMissingFactsAreFlagged(t *testing.T) {
 				t.Errorf("flags %v lack %s", e.Flags, c.flag)
 			}
 		})
+	}
+}
+
+// A stop string's tokens are counted and their ids left out; more ids than were counted are told all the same.
+func TestIDsAreHeldToTheCount(t *testing.T) {
+	stops, extra := Sampling{Stop: []string{"\n"}}, Sampling{Extra: map[string]json.RawMessage{"stop": json.RawMessage(`"x"`)}}
+	for name, c := range map[string]struct {
+		asked        Sampling
+		ids, counted int
+		want         bool
+	}{
+		"as many":                     {Sampling{}, 3, 3, true},
+		"fewer":                       {Sampling{}, 2, 3, false},
+		"more":                        {Sampling{}, 4, 3, false},
+		"fewer, with stops":           {stops, 2, 3, true},
+		"more, with stops":            {stops, 4, 3, false},
+		"fewer, with stops as extras": {extra, 2, 3, true},
+	} {
+		if got := c.asked.counts(c.ids, c.counted); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

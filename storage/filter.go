@@ -121,7 +121,7 @@ func stops() []string {
 func rowFlags() []string {
 	return []string{
 		episode.FlagTextRepaired, episode.FlagLogprobNull, episode.FlagLogprobsMissing, episode.FlagTokenIDsMissing,
-		episode.FlagPromptIDsMissing, episode.FlagUsageMissing, episode.FlagFinishMissing, episode.FlagCallIDsMade, episode.FlagPromptCut, episode.FlagThinkingTagged, episode.FlagThinkingCut,
+		episode.FlagTokenCountDiffers, episode.FlagPromptIDsMissing, episode.FlagUsageMissing, episode.FlagFinishMissing, episode.FlagCallIDsMade, episode.FlagPromptCut, episode.FlagThinkingTagged, episode.FlagThinkingCut,
 		episode.FlagRefused, episode.FlagResumed, FlagNonFinite, FlagZeroVariance,
 	}
 }

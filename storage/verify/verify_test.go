@@ -489,6 +489,11 @@ func TestWhatIsNoFault(t *testing.T) {
 		*r.Turns[0].CompletionTokens++
 		*r.NumOutputTokens++
 	})(t, &c)
+	edit("half", 0, func(r *storage.Row) { // the row says itself that the server's count is another
+		r.Flags = []string{episode.FlagTokenCountDiffers}
+		*r.Turns[0].CompletionTokens++
+		*r.NumOutputTokens++
+	})(t, &c)
 	if err := os.Remove(filepath.Join(c.Dir, "summary.json")); err != nil {
 		t.Fatal(err)
 	}
