@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -489,6 +490,25 @@ func TestCaseTLo1NullLogprobStaysNull(t *testing.T) {
 	}
 }
 
+// What no probability has is not known; one too small for a number is minus infinity. The answer is none the worse for it.
+func TestOddLogprobs(t *testing.T) {
+	for raw, want := range map[string]episode.Logprob{
+		`-1e999`: {Value: float32(math.Inf(-1)), Known: true}, `"-inf"`: {Value: float32(math.Inf(-1)), Known: true}, `"-0.5"`: {Value: -0.5, Known: true},
+		`1e999`: {}, `"nan"`: {}, `{"value":-1}`: {}, `true`: {}, `null`: {},
+	} {
+		for _, stream := range []bool{false, true} {
+			a := mock.Text("a")
+			a.TokenIDs, a.Logprobs, a.Completion = []int32{11}, json.RawMessage(`{"content":[{"token":"a","logprob":`+raw+`}]}`), 1
+			c := call("x")
+			c.Sampling = episode.Sampling{Logprobs: true, TokenIDs: true}
+			r := generate(t, open(t, mock.New(t, mock.Config{Chat: a.Send}), func(c *Config) { c.Stream = stream }), c)
+			if !slices.Equal(r.Logprobs, []episode.Logprob{want}) {
+				t.Errorf("%s, stream %v: %+v, want %+v", raw, stream, r.Logprobs, want)
+			}
+		}
+	}
+}
+
 func TestCaseTLo3LogprobsMissing(t *testing.T) {
 	e := open(t, mock.New(t, mock.Config{Chat: mock.Text("a").Send}), nil)
 	c := call("x")
@@ -685,8 +705,11 @@ func TestTransportFaults(t *testing.T) {
 			w.Raw(200, "application/json", `{"choices":`)
 			w.Cut()
 		}, episode.ClassTruncatedStream},
-		"no JSON":                {func(_ *mock.Request, w *mock.Reply) { w.Raw(200, "text/html", "<h1>It works</h1>") }, episode.ClassMalformed},
-		"no choices":             {func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"choices":[]}`) }, episode.ClassMalformed},
+		"no JSON":    {func(_ *mock.Request, w *mock.Reply) { w.Raw(200, "text/html", "<h1>It works</h1>") }, episode.ClassMalformed},
+		"no choices": {func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"choices":[]}`) }, episode.ClassMalformed},
+		"no message": {func(_ *mock.Request, w *mock.Reply) {
+			w.JSON(200, `{"choices":[{"index":0,"message":null,"finish_reason":"stop"}]}`)
+		}, episode.ClassMalformed},
 		"empty body":             {func(_ *mock.Request, w *mock.Reply) { w.JSON(200, ``) }, episode.ClassMalformed},
 		"wrong type":             {func(_ *mock.Request, w *mock.Reply) { w.JSON(200, `{"choices":{"a":1}}`) }, episode.ClassMalformed},
 		"an answer over the cap": {func(_ *mock.Request, w *mock.Reply) { w.JSON(200, mock.Text(strings.Repeat("x", 9000)).Body()) }, episode.ClassMalformed},

@@ -49,6 +49,7 @@ type choice struct {
 	weights                     []wireWeights
 	logprobs                    []episode.Logprob
 	logprobIDs                  []int32 // ids that came with the logprobs; as long as logprobs or nil
+	said                        bool    // a message, a piece of one or its tokens came, be they empty
 }
 
 type toolCall struct {
@@ -211,6 +212,7 @@ func (c *choice) spans() []episode.Span {
 }
 
 func (c *choice) take(w *wireChoice) {
+	c.said = c.said || w.Delta != nil || w.Message != nil || w.Text != nil || w.TokenIDs != nil || w.MetaInfo != nil
 	switch {
 	case w.Delta != nil: // Perplexity sends the whole message so far beside each piece
 		c.takeMessage(w.Delta, false)
@@ -392,16 +394,16 @@ func (c *choice) takeMeta(m *wireMeta) {
 	c.ids, c.logprobs = ids, values // the engine's own list: whole, where the chat logprobs may be trimmed
 }
 
-// logprob keeps a value as it was given: null is not known, vLLM's stand-in for minus infinity (-9999) stays -9999, and a
-// bare -Infinity, which decode made the smallest float, is minus infinity again.
-func logprob(v *float32) episode.Logprob {
+// logprob keeps a value as it was given: null is not known, nor is what no probability has (NaN, plus infinity); vLLM's stand-in for minus infinity
+// (-9999) stays -9999, and a bare -Infinity, which decode made the smallest float, is minus infinity again.
+func logprob(v *nats) episode.Logprob {
 	switch {
-	case v == nil:
+	case v == nil || math.IsNaN(float64(*v)) || *v > math.MaxFloat32:
 		return episode.Logprob{}
 	case *v <= -math.MaxFloat32:
 		return episode.Logprob{Value: float32(math.Inf(-1)), Known: true}
 	}
-	return episode.Logprob{Value: *v, Known: true}
+	return episode.Logprob{Value: float32(*v), Known: true}
 }
 
 func notNil[T any](s []T) []T {
@@ -463,13 +465,19 @@ func (a *answer) said() string {
 	return s
 }
 
-var errNoChoices = errors.New("the answer holds no choices")
+var (
+	errNoChoices = errors.New("the answer holds no choices")
+	errNoMessage = errors.New("the answer's choice holds no message")
+)
 
 // reply turns the finished answer into a Reply. asked is what the call asked for, maxTokens the limit it went out with (0 = none).
 func (a *answer) reply(asked episode.Sampling, maxTokens int) (*episode.Reply, error) {
 	c := a.choice()
 	if c == nil {
 		return nil, errNoChoices
+	}
+	if f := normalFinish(c.finish); !c.said && f != episode.FinishOther && f != episode.FinishAbort { // a filter may leave nothing (Azure)
+		return nil, errNoMessage
 	}
 	return a.replyOf(c, asked, maxTokens), nil
 }

@@ -333,7 +333,7 @@ func (s *scan) int32List(into *[]int32) bool {
 	return ok
 }
 
-func (s *scan) optionalFloat(into **float32) bool {
+func (s *scan) optionalNats(into **nats) bool {
 	if s.null() {
 		return true
 	}
@@ -342,7 +342,7 @@ func (s *scan) optionalFloat(into **float32) bool {
 		return false
 	}
 	f, err := strconv.ParseFloat(string(lit), 32)
-	v := float32(f)
+	v := nats(f)
 	*into = &v
 	return err == nil
 }

@@ -153,7 +153,7 @@ func (s *scan) logprob(w *wireLogprob) bool {
 	return s.members(func(key []byte) bool {
 		switch string(key) {
 		case "logprob":
-			return once(&seen, 0) && s.optionalFloat(&w.Value)
+			return once(&seen, 0) && s.optionalNats(&w.Value)
 		case "id":
 			return once(&seen, 1) && s.optionalID(&w.ID)
 		case "token":

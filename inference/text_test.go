@@ -74,7 +74,7 @@ func FuzzText(f *testing.F) {
 
 func TestNumbersThatJSONDoesNotKnow(t *testing.T) {
 	var got struct {
-		A, B, C *float32
+		A, B, C *nats
 		S       string
 	}
 	if err := decode([]byte(`{"a":-Infinity,"b":NaN,"c":-0.5,"s":"NaN -Infinity \" NaN"}`), &got); err != nil {

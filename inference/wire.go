@@ -196,14 +196,28 @@ type wireLogprobs struct {
 	Content []wireLogprob `json:"content"`
 	Refusal []wireLogprob `json:"refusal"` // OpenAI: of a refusal's tokens
 	// Legacy completions: flat lists.
-	TokenLogprobs []*float32 `json:"token_logprobs"`
-	Tokens        []tokenID  `json:"tokens"`
+	TokenLogprobs []*nats   `json:"token_logprobs"`
+	Tokens        []tokenID `json:"tokens"`
+}
+
+// nats is a log-probability as some server wrote it: a number, of any size, or a text of one ("-inf"). What is none is NaN, not known: a good answer is
+// not thrown away for it.
+type nats float32
+
+// UnmarshalJSON reads the value.
+func (n *nats) UnmarshalJSON(data []byte) error {
+	v, err := strconv.ParseFloat(string(bytes.Trim(data, `"`)), 32)
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // one out of range is infinite
+		v = math.NaN()
+	}
+	*n = nats(v)
+	return nil
 }
 
 type wireLogprob struct {
-	Value *float32 `json:"logprob"` // nil = null: not known, which is not certainty
-	ID    *int32   `json:"id"`      // llama-server
-	Token tokenID  `json:"token"`
+	Value *nats   `json:"logprob"` // nil = null: not known, which is not certainty
+	ID    *int32  `json:"id"`      // llama-server
+	Token tokenID `json:"token"`
 }
 
 // tokenID is the id in a token that is written "token_id:N" (vLLM's return_tokens_as_token_ids), -1 in any other.
@@ -232,7 +246,7 @@ type wireMeta struct {
 
 type sglangToken struct {
 	id    int32
-	value *float32
+	value *nats
 }
 
 func (t *sglangToken) UnmarshalJSON(data []byte) error {
