@@ -332,6 +332,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 		f.err = w.why(err)
 		return nil, 0, f
 	}
+	unzip(resp)
 	defer resp.Body.Close()
 	f.reach, f.status, f.header = reachAnswer, resp.StatusCode, resp.Header
 	f.answer = &answer{timed: out.timed, wantWhole: out.whole, shape: out.shape}
@@ -511,6 +512,7 @@ func (e *Endpoint) exchange(ctx context.Context, method, to string, body []byte,
 		s.err = fmt.Errorf("%s: %w", s.label, err)
 		return s
 	}
+	unzip(resp)
 	defer resp.Body.Close()
 	s.status, s.header = resp.StatusCode, resp.Header
 	if s.body, err = readAll(&bytes.Buffer{}, &limitedReader{r: resp.Body, left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}, resp.ContentLength); err != nil {
