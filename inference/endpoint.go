@@ -66,7 +66,10 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{cfg: cfg, address: a, transport: t, lanes: newLanes(cfg, dials), facts: facts{kind: KindGeneric, model: cfg.Model}}
+	e := &Endpoint{cfg: cfg, address: a, transport: t, facts: facts{kind: KindGeneric, model: cfg.Model}}
+	e.lanes = newLanes(cfg, dials, func() {
+		e.note("the server's machine dropped connections before it accepted them (its queue of them is short), and they were opened again: with fewer calls at once (--concurrency) it would not")
+	})
 	if cfg.APIKey != "" {
 		e.bearer = "Bearer " + cfg.APIKey
 	}
@@ -344,7 +347,8 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 
 	resp, err := e.roundTrip(req)
 	if err != nil {
-		if connected.Load() {
+		var forgotten *forgottenError
+		if connected.Load() && !errors.As(err, &forgotten) {
 			f.reach = reachSent
 		}
 		f.err = w.why(err)

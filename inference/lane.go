@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -25,6 +26,8 @@ type lanes struct {
 	dials   *dialler
 	slots   chan struct{} // one for each call on its way; with those that are idle there are never more connections
 	idleFor time.Duration // how long a connection may be idle and be used again
+	heardBy time.Duration // when something written to a new connection is to have been acknowledged
+	forgot  func()        // is told of each connection that the server's machine forgot
 
 	mu     sync.Mutex // guards what follows
 	idle   []*lane    // the one that was used last is the last
@@ -41,6 +44,7 @@ type lane struct {
 	head   int    // bytes that the head may still have, with the interim answers before it; negative = no bound
 	reused bool
 	since  time.Time // it is idle
+	lost   atomic.Bool
 }
 
 const (
@@ -49,16 +53,20 @@ const (
 	mostCarried = 64 << 10
 	// mostOut is the longest request whose memory stays with its connection, bytes: there may be thousands.
 	mostOut = 16 << 10
+	// heardBy is how long the other machine may take to acknowledge the first bytes: by then they have been sent four or five times.
+	heardBy = 4 * time.Second
+	// mostForgotten is how often a call may be given to a connection that is forgotten. It costs no attempt: the server had not a byte of it.
+	mostForgotten = 5
 	// mostHead is the longest head of an answer, bytes, with the interim answers before it.
 	mostHead = 1 << 20
 )
 
 // newLanes are the lanes of an endpoint; nil where there are none to be had.
-func newLanes(cfg Config, d *dialler) *lanes {
+func newLanes(cfg Config, d *dialler, forgot func()) *lanes {
 	if cfg.ProxyFromEnvironment && d.socket == "" {
 		return nil
 	}
-	return &lanes{dials: d, slots: make(chan struct{}, maxConns(cfg.Concurrency)), idleFor: clientIdle(cfg.ServerIdle)}
+	return &lanes{dials: d, slots: make(chan struct{}, maxConns(cfg.Concurrency)), idleFor: clientIdle(cfg.ServerIdle), heardBy: heardBy, forgot: forgot}
 }
 
 // takes reports whether a request can go by lane.
@@ -100,9 +108,17 @@ func (l *lanes) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// carry makes the call on a connection. One that the server had closed before a byte of the call was written is replaced.
+// forgottenError says that no connection came to be accepted: the server had not a byte of the call.
+type forgottenError struct{ tries int }
+
+func (e *forgottenError) Error() string {
+	return fmt.Sprintf("%d connections were opened and nothing written to them was acknowledged: the server's queue of connections to be accepted is full", e.tries)
+}
+
+// carry makes the call on a connection. One that the server had closed before a byte of the call was written is replaced, and so is one that its machine
+// forgot.
 func (l *lanes) carry(ctx context.Context, req *http.Request) (*http.Response, error) {
-	for {
+	for forgotten := 0; ; {
 		c := l.rested()
 		if c == nil {
 			var err error
@@ -118,7 +134,9 @@ func (l *lanes) carry(ctx context.Context, req *http.Request) (*http.Response, e
 			return nil, err
 		}
 		release := context.AfterFunc(ctx, c.interrupt)
+		heard := c.listen(l.heardBy)
 		resp, wrote, err := c.exchange(req)
+		heard()
 		if err == nil {
 			resp.Body = &laneBody{body: resp.Body, lanes: l, lane: c, release: release, reuse: !resp.Close && !req.Close}
 			return resp, nil
@@ -128,7 +146,13 @@ func (l *lanes) carry(ctx context.Context, req *http.Request) (*http.Response, e
 		if cause := ctx.Err(); cause != nil {
 			return nil, cause
 		}
-		if wrote || !c.reused {
+		switch {
+		case c.lost.Load():
+			l.forgot()
+			if forgotten++; forgotten == mostForgotten {
+				return nil, &forgottenError{forgotten}
+			}
+		case wrote || !c.reused:
 			return nil, err
 		}
 		if req.Body, err = req.GetBody(); err != nil {
@@ -176,14 +200,19 @@ func (l *lanes) open(ctx context.Context, req *http.Request) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &lane{conn: conn}
+	c := &lane{conn: conn, socket: socketOf(conn)}
 	c.r = bufio.NewReaderSize(c, 16<<10)
+	return c, nil
+}
+
+// socketOf is what can be asked of a connection; nil = nothing.
+func socketOf(conn net.Conn) syscall.RawConn {
 	if s, ok := conn.(syscall.Conn); ok {
-		if c.socket, err = s.SyscallConn(); err != nil {
-			c.socket = nil
+		if socket, err := s.SyscallConn(); err == nil {
+			return socket
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // put takes a connection back.
@@ -309,6 +338,19 @@ func (c *lane) Read(p []byte) (int, error) {
 		c.head -= n
 	}
 	return n, err
+}
+
+// listen gives a new connection up where nothing of what is written to it was acknowledged after a while. The function it returns ends that.
+func (c *lane) listen(after time.Duration) (heard func() bool) {
+	if c.reused || c.socket == nil {
+		return func() bool { return true }
+	}
+	return time.AfterFunc(after, func() {
+		if forgotten(c.socket) {
+			c.lost.Store(true)
+			c.interrupt()
+		}
+	}).Stop
 }
 
 // interrupt ends whatever the connection is waiting for.

@@ -18,10 +18,11 @@ import (
 
 // script is a server that answers every request of a connection by what it says for it.
 type script struct {
-	addr  string
-	conns atomic.Int32
-	calls atomic.Int32
-	gone  atomic.Int32 // connections that have ended
+	addr   string
+	conns  atomic.Int32
+	calls  atomic.Int32
+	gone   atomic.Int32 // connections that have ended
+	forgot atomic.Int32 // connections that the lanes were told to be forgotten
 }
 
 // serve plays a script: the n-th request of a connection, from 1 on, is answered by these bytes; close = the connection ends then.
@@ -81,7 +82,7 @@ func testLanes(t *testing.T, s *script, cfg Config) (*lanes, func(ctx context.Co
 		t.Fatal(err)
 	}
 	cfg = cfg.withDefaults(a)
-	l := newLanes(cfg, newDialler(cfg.ConnectTimeout, a.socket))
+	l := newLanes(cfg, newDialler(cfg.ConnectTimeout, a.socket), func() { s.forgot.Add(1) })
 	t.Cleanup(l.close)
 	return l, func(ctx context.Context, body string) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.BaseURL+"/v1/x?y=z", strings.NewReader(body))

@@ -18,7 +18,7 @@ const maxDials = 64
 // newTransport builds an endpoint's connection pool for all that does not go by lane. See the comments of Config for the reasons.
 func newTransport(cfg Config, d *dialler) (*http.Transport, error) {
 	t := &http.Transport{
-		DialContext:           d.dial,
+		DialContext:           d.watched,
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
 		MaxIdleConns:          0, // no bound over all hosts: there is one
 		MaxIdleConnsPerHost:   maxConns(cfg.Concurrency),
@@ -52,6 +52,9 @@ func maxConns(concurrency int) int { return concurrency + max(8, concurrency/32)
 // pingAfter is how long an HTTP/2 connection may be silent before it is asked whether it lives: all its calls would wait for one that does not.
 const pingAfter = 30 * time.Second
 
+// aliveness finds out that the other machine is gone, while a call waits for its answer: after 75 s of silence, a server that computes answers still.
+var aliveness = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 4}
+
 // dialler opens the connections of an endpoint, lanes and others, maxDials at once.
 type dialler struct {
 	net    net.Dialer
@@ -60,7 +63,7 @@ type dialler struct {
 }
 
 func newDialler(timeout time.Duration, socket string) *dialler {
-	return &dialler{net: net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}, socket: socket, slots: make(chan struct{}, maxDials)}
+	return &dialler{net: net.Dialer{Timeout: timeout, KeepAliveConfig: aliveness}, socket: socket, slots: make(chan struct{}, maxDials)}
 }
 
 func (d *dialler) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -74,6 +77,22 @@ func (d *dialler) dial(ctx context.Context, network, addr string) (net.Conn, err
 		network, addr = "unix", d.socket
 	}
 	return d.net.DialContext(ctx, network, addr)
+}
+
+// watched dials for net/http. A connection that the server's machine forgets fails after a while, as one that broke; lanes make the call on another one.
+func (d *dialler) watched(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if socket := socketOf(conn); socket != nil {
+		time.AfterFunc(heardBy, func() {
+			if forgotten(socket) {
+				conn.Close()
+			}
+		})
+	}
+	return conn, nil
 }
 
 // ReadCAs reads a PEM file of certificate authorities; one that holds none is an error.
