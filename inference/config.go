@@ -58,8 +58,7 @@ type Config struct {
 	// MaxLineBytes is the longest line of a stream that is read, in bytes; a longer one fails the attempt as
 	// line_too_long. Default 16 MiB.
 	MaxLineBytes int
-	// MaxReplyBytes is the longest answer that is read, in bytes; a longer one fails the attempt. Of a call with a token limit and no extra fields less is
-	// read: MaxLineBytes, 1 MiB, 4 KiB for each token, 16 bytes for each of the request's. Default 64 MiB.
+	// MaxReplyBytes is the longest answer that is read, in bytes; a longer one fails the attempt. Default 64 MiB.
 	MaxReplyBytes int
 
 	// CAFile names a PEM file with the certificate authorities to trust instead of the system's. Default "": the system's.

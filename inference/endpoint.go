@@ -165,7 +165,7 @@ func (e *Endpoint) generateChat(ctx context.Context, c *episode.Call, maxTokens 
 				Cause: fmt.Errorf("the request was not sent: %w", err)})
 		}
 		a, service, f := e.attempt(ctx, sending{id: ids.next(), session: c.Episode, route: "/chat/completions", body: body, close: e.closesAfter(c),
-			keep: e.cfg.KeepRaw, most: e.mostOf(c, body, maxTokens)}, e.cfg.limits(c.PromptTokens, maxTokens))
+			keep: e.cfg.KeepRaw}, e.cfg.limits(c.PromptTokens, maxTokens))
 		if f != nil {
 			if again <= len(droppable) && e.learn(d, f, body, c.Sampling.Extra) {
 				continue
@@ -194,24 +194,6 @@ type sending struct {
 	timed       bool // note when each token of a stream comes
 	keep        bool // keep the body of the answer
 	whole       bool // the answer is wanted as it comes
-	most        int  // the longest answer that is read, bytes; 0 = MaxReplyBytes
-}
-
-// What an answer may take on the wire. A token comes with its text, escaped, its id, its logprob and one alternative, in a stream with an event round it:
-// some hundred bytes; the ids of the prompt may come back, and it has no more of them than bytes.
-const (
-	headBytes        = 1 << 20 // beside the longest line of a stream, so that one over it is told as what it is
-	tokenBytes       = 4 << 10
-	promptTokenBytes = 16 // for each byte of the request
-)
-
-// mostOf is the longest answer to a call that is read, bytes: a server that does not end is not waited for until it has filled the memory. Fields of
-// the user's own may ask for more than tokens.
-func (e *Endpoint) mostOf(c *episode.Call, body []byte, maxTokens int) int {
-	if maxTokens <= 0 || len(c.Sampling.Extra)+len(e.cfg.ExtraBody) > 0 {
-		return e.cfg.MaxReplyBytes
-	}
-	return min(e.cfg.MaxReplyBytes, e.cfg.MaxLineBytes+headBytes+promptTokenBytes*len(body)+tokenBytes*min(maxTokens, e.cfg.MaxReplyBytes/tokenBytes))
 }
 
 // closesAfter reports whether the server will close the connection after its answer without saying so: llama-server does
@@ -366,7 +348,7 @@ func (e *Endpoint) attempt(ctx context.Context, out sending, l limits) (*answer,
 		}{k, resp.Body}
 		defer func() { f.answer.raw = e.raw(k, resp.StatusCode) }()
 	}
-	if err := e.read(resp, w, cmp.Or(out.most, e.cfg.MaxReplyBytes), began, f); err != nil {
+	if err := e.read(resp, w, began, f); err != nil {
 		f.err = w.why(err)
 		return nil, 0, f
 	}
@@ -386,8 +368,8 @@ func (e *Endpoint) roundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // read takes the answer into f.answer, or the server's error into f.body.
-func (e *Endpoint) read(resp *http.Response, w *watch, most int, began time.Time, f *failure) error {
-	limited := &limitedReader{r: w.reader(resp.Body), left: most, limit: most}
+func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failure) error {
+	limited := &limitedReader{r: w.reader(resp.Body), left: e.cfg.MaxReplyBytes, limit: e.cfg.MaxReplyBytes}
 	if resp.StatusCode != http.StatusOK {
 		return e.readError(resp, limited, w, f)
 	}

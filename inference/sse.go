@@ -14,11 +14,11 @@ func (e *lineTooLongError) Error() string {
 	return fmt.Sprintf("a line of the stream is longer than the cap of %d bytes (MaxLineBytes)", e.limit)
 }
 
-// tooLargeError says that an answer is longer than what is read of it.
+// tooLargeError says that an answer is longer than the cap.
 type tooLargeError struct{ limit int }
 
 func (e *tooLargeError) Error() string {
-	return fmt.Sprintf("the answer is longer than %d bytes: more than it can need with the tokens that were asked for, or than is read of any answer", e.limit)
+	return fmt.Sprintf("the answer is longer than the cap of %d bytes (MaxReplyBytes)", e.limit)
 }
 
 // events reads server-sent events: data lines of one event joined by newlines, comments and other fields skipped, lines

@@ -112,7 +112,6 @@ func (e *Endpoint) sendingBy(w way, i *idCall) (sending, error) {
 		out.to, out.shape = e.address.root+string(wayLlama), llamaShape
 		out.body, err = e.llamaBody(i)
 	}
-	out.most = e.mostOf(i.call, out.body, i.limit)
 	return out, err
 }
 
