@@ -43,6 +43,9 @@ func small(t *testing.T, speed float64) (url string, step enginesim.StepTime) {
 // has. What the machine does to times is not judged; what is cached does not hang on it much. The scheduler's order hangs on times, so its makespan is one of three plays'
 // median: a single one is now and then a tenth below the simulated.
 func TestBenchRealAndItsSimulation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("judges times; the script benchreal plays the same without")
+	}
 	const speed = 20
 	url, step := small(t, speed)
 	cfg := bench.VLLMA().Engine()
