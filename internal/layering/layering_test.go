@@ -93,7 +93,7 @@ var owners = map[string][]string{
 	"github.com/go-task/slim-sprig/v3":         {"sampler/taskfile"},
 	"gonum.org/v1/gonum":                       {"sampler", "monitor", "bench"},
 	"gonum.org/v1/plot":                        {"bench"},
-	"golang.org/x/sys":                         {"storage", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/keeper", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/docker", "action/sandbox/ns", "action/sandbox/sandboxtest"},
+	"golang.org/x/sys":                         {"storage", "inference", "action/sandbox", "action/sandbox/tree", "action/sandbox/output", "action/sandbox/seccomp", "action/sandbox/keeper", "action/sandbox/landlock", "action/sandbox/bwrap", "action/sandbox/docker", "action/sandbox/ns", "action/sandbox/sandboxtest"},
 }
 
 // testOnly are modules that tests anywhere may use and shipped code may not.

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tranche/action/sandbox"
 )
 
@@ -313,10 +315,10 @@ func TestWarmInitThatDiedIsNotUsed(t *testing.T) {
 		if err := init.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		for ended := false; !ended; { // gone, or a zombie with all its threads
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", init.Pid))
-			threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", init.Pid))
-			ended = err != nil || strings.Contains(string(text), ") Z ") && len(threads) == 1
+		for ended := false; !ended; { // or was waited for already
+			var info unix.Siginfo
+			err := unix.Waitid(unix.P_PID, init.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
+			ended = err == nil || errors.Is(err, unix.ECHILD)
 		}
 		run(t, open(t, e, spec()), sandbox.Cmd{Args: []string{"true"}})
 	}
