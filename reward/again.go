@@ -14,9 +14,9 @@ import (
 // ScoreAgain judges a stored episode anew. What the same grader with the same settings has scored already is kept, with its cost, and
 // listed by its name now; all asks every grader. Graders of groups leave their components open, as with Score.
 func (s *Scorer) ScoreAgain(ctx context.Context, e *episode.Episode, all bool) (v episode.Verdict, kept []string, err error) {
-	if reason := notGradable(e); reason != "" {
+	if reason, detail := s.notGradable(e); reason != "" {
 		for _, d := range s.desks {
-			v.Rewards = append(v.Rewards, d.unscored(reason, ""))
+			v.Rewards = append(v.Rewards, d.unscored(reason, detail))
 		}
 		return v, nil, nil
 	}
@@ -90,9 +90,10 @@ func (s *Scorer) Digest() string {
 		parts = append(parts, part{d.Name, d.config, *d.Weight, d.Threshold})
 	}
 	text, err := json.Marshal(struct {
-		Total string
-		Parts []part
-	}{s.cfg.Total, parts})
+		Total    string
+		Parts    []part
+		Unscored []episode.Stop `json:",omitempty"`
+	}{s.cfg.Total, parts, s.cfg.Unscored})
 	if err != nil {
 		panic("reward: " + err.Error()) // Validate has refused numbers that are not finite
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"tranche/episode"
 )
 
 // Config says how episodes are scored. The zero value is valid: one grader, named "answer", of kind auto.
@@ -37,6 +39,9 @@ type Config struct {
 	// Total is the rule that makes one number of the components: weighted_sum, gate, product or minimum; total.go says how.
 	// Default weighted_sum, the mean of the scores by weight; nil when a component with a weight has no score.
 	Total string `yaml:"total"`
+	// Unscored lists why an episode may have ended that is not judged then: an answer that was cut says little of what the model can, and neither it nor
+	// its group need count it as wrong. Its components have no verdict, for NotGraded. Default: every episode that ended well is judged.
+	Unscored []episode.Stop `yaml:"unscored"`
 }
 
 // Spec is one grader of a run.

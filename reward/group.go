@@ -54,20 +54,27 @@ func (c Config) WaitsForGroups(kinds ...Kind) (names []string) {
 // ScoreGroup completes the verdicts of a group: the samples that ended well, each with the verdict that Score gave it. whole says that
 // no other sample is missing but failed and cut ones. It returns an error only when ctx or the scorer ended first.
 func (s *Scorer) ScoreGroup(ctx context.Context, samples []*episode.Episode, whole bool) ([]episode.Verdict, error) {
-	if len(samples) == 0 {
-		return nil, nil
+	verdicts := make([]episode.Verdict, len(samples))
+	var judged []*episode.Episode
+	var at []int // where each stands among samples
+	for i, e := range samples {
+		if verdicts[i] = e.Verdict; !s.leavesOut(e) {
+			judged, at = append(judged, e), append(at, i)
+		}
+	}
+	if len(judged) == 0 {
+		return verdicts, nil
 	}
 	sheets := make([]*sheet, len(s.desks)) // nil = not asked now
 	for i, d := range s.desks {
 		if d.group != nil && whole {
-			sheets[i] = s.groupSheet(d, samples)
+			sheets[i] = s.groupSheet(d, judged)
 		}
 	}
 	if err := s.grade(ctx, asked(sheets)); err != nil {
 		return nil, fmt.Errorf("scoring group %s: %w", samples[0].GroupID, err)
 	}
-	verdicts := make([]episode.Verdict, len(samples))
-	for i, e := range samples {
+	for i, e := range judged {
 		var rs []episode.Reward
 		for j, d := range s.desks {
 			switch {
@@ -79,7 +86,7 @@ func (s *Scorer) ScoreGroup(ctx context.Context, samples []*episode.Episode, who
 				rs = append(rs, d.unscored(GroupSplit, "its siblings were published before it"))
 			}
 		}
-		verdicts[i] = s.verdict(rs)
+		verdicts[at[i]] = s.verdict(rs)
 	}
 	return verdicts, nil
 }

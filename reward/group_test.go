@@ -91,6 +91,38 @@ func TestMajority(t *testing.T) {
 	}
 }
 
+// What is not to be scored is no member of its group: it neither votes nor is voted on.
+func TestUnscoredSamplesAreNoMembers(t *testing.T) {
+	s := newScorer(t, Config{Graders: []Spec{{}, {Kind: KindMajority}}, Unscored: []episode.Stop{episode.StopLength}})
+	defer requireClose(t, s)
+	var group []*episode.Episode
+	for i, said := range []string{"1", "18", "1", "18", "18"} {
+		e := sample(t, s, answer("18"), said, 5)
+		if i == 0 || i == 2 {
+			e.Status, e.Stop = episode.StatusTruncated, episode.StopLength
+			e.Verdict = score(t, s, e)
+		}
+		group = append(group, e)
+	}
+	for _, whole := range []bool{true, false} {
+		vs := scoreGroup(t, s, group, whole)
+		if got, want := shown(vs, s.cfg.Graders[0].Name), "null 1 null 1 1"; got != want {
+			t.Errorf("answers %s, want %s", got, want)
+		}
+		want := "null 1 null 1 1"
+		if !whole {
+			want = "null null null null null"
+		}
+		if got := shown(vs, "majority"); got != want {
+			t.Errorf("whole %v: agree %s, want %s", whole, got, want)
+		}
+	}
+	none := scoreGroup(t, s, group[:1], true)
+	if len(none) != 1 || none[0].Total != nil || none[0].Rewards[1].Outcome != "no_verdict: not_graded" {
+		t.Errorf("%+v", none)
+	}
+}
+
 func TestGroupLength(t *testing.T) {
 	s := newScorer(t, Config{Graders: []Spec{{}, {Kind: KindGroupLength, Weight: episode.Ptr(1.0)}}, Total: Product})
 	defer requireClose(t, s)

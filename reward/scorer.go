@@ -193,18 +193,23 @@ func (s *Scorer) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// notGradable is the reason why an episode is not graded at all, "" when it is. What a failed episode says is no answer.
-func notGradable(e *episode.Episode) string {
+// notGradable is the reason why an episode is not graded at all, "" when it is, and what more there is to say of it. What a failed episode says is no answer.
+func (s *Scorer) notGradable(e *episode.Episode) (reason, detail string) {
 	switch {
 	case e.Fault != nil:
-		return string(e.Fault.Class)
+		return string(e.Fault.Class), ""
 	case e.Status == episode.StatusFailed:
-		return string(episode.ClassInternal)
+		return string(episode.ClassInternal), ""
 	case e.Status == episode.StatusCancelled:
-		return string(episode.ClassCancelled)
+		return string(episode.ClassCancelled), ""
+	case s.leavesOut(e):
+		return NotGraded, "it ended as " + string(e.Stop) + ", which is not to be scored"
 	}
-	return ""
+	return "", ""
 }
+
+// leavesOut says that an episode ended for a reason for which none is judged.
+func (s *Scorer) leavesOut(e *episode.Episode) bool { return slices.Contains(s.cfg.Unscored, e.Stop) }
 
 // input copies what a grader sees: an abandoned one may read on when the episode is long gone.
 func input(e *episode.Episode, from string) Input {

@@ -219,6 +219,28 @@ func TestFailedEpisodeHasNoVerdict(t *testing.T) {
 	}
 }
 
+// A run may say that answers which were cut are not judged: that is nobody's failure, and the digest tells such verdicts from others.
+func TestCutEpisodesMayHaveNoVerdict(t *testing.T) {
+	s := newScorer(t, Config{Unscored: []episode.Stop{episode.StopLength}})
+	defer requireClose(t, s)
+	plain := newScorer(t, Config{})
+	defer requireClose(t, plain)
+	if s.Digest() == plain.Digest() {
+		t.Error("one digest for two ways to judge")
+	}
+	e := said(answer("18"), "18")
+	for stop, want := range map[episode.Stop]string{episode.StopLength: "null", episode.StopMaxTurns: "1", episode.StopStop: "1"} {
+		e.Status, e.Stop = episode.StatusTruncated, stop
+		v := score(t, s, e)
+		if text(v.Total) != want || v.Failed {
+			t.Errorf("%s: total %s, want %s; failed %v", stop, text(v.Total), want, v.Failed)
+		}
+		if r := v.Rewards[0]; want == "null" && (r.Outcome != "no_verdict: not_graded" || r.Evidence != "it ended as length, which is not to be scored") {
+			t.Errorf("%s: %+v", stop, r)
+		}
+	}
+}
+
 // RW-o2: whatever a grader does wrong is no verdict, and the other components keep theirs.
 func TestGraderFailureIsNoVerdict(t *testing.T) {
 	for _, c := range []struct {

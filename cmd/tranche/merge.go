@@ -259,7 +259,7 @@ func eachPlayed(dir string, made *storage.Making, do func(folder string, file *r
 func sameGraders(a, b *runFile) bool {
 	for _, k := range keys() {
 		switch k.name {
-		case "reward", "reward-total", "score-timeout", "score-retries", "sandbox":
+		case "reward", "reward-total", "unscored", "score-timeout", "score-retries", "sandbox":
 			if string(encode(plain(&a.Settings, k))) != string(encode(plain(&b.Settings, k))) {
 				return false
 			}

@@ -18,7 +18,7 @@ import (
 
 type rescoreCmd struct {
 	Dir    string `arg:"" help:"Run directory. Nothing that is there is changed; while the result goes into it, it must not be written."`
-	Config string `short:"c" placeholder:"FILE" help:"YAML file with the new reward, reward-total, score-timeout, score-retries, score-workers and sandbox; what it does not name is as it was in the run. Default: the run's own settings, for what has no verdict yet."`
+	Config string `short:"c" placeholder:"FILE" help:"YAML file with the new reward, reward-total, unscored, score-timeout, score-retries, score-workers and sandbox; what it does not name is as it was in the run. Default: the run's own settings, for what has no verdict yet."`
 	Out    string `short:"o" placeholder:"DIR" help:"Write a dataset of its own there. Default: a set of parts in DIR/rewards, which becomes the current one."`
 	Name   string `placeholder:"NAME" help:"Name of the set. Default: a digest of the graders, so that the same command goes on where it was stopped."`
 	Use    string `placeholder:"NAME" help:"Judge nothing; make this set the current one. played = the rewards that the run itself gave."`
@@ -135,7 +135,7 @@ func (c *rescoreCmd) settings(a *app, file *runFile) (Settings, places, error) {
 	was, is := identity(&file.Settings, file.TasksDigest, modelsOf(&file.Settings)), identity(&set, file.TasksDigest, modelsOf(&set))
 	var idle []string
 	for _, ch := range changes(was, is) {
-		if !slices.Contains([]string{"reward", "reward-total", "sandbox"}, ch.name) {
+		if !slices.Contains([]string{"reward", "reward-total", "unscored", "sandbox"}, ch.name) {
 			idle = append(idle, ch.name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"tranche/episode"
 	"tranche/reward"
 	"tranche/reward/mathgrade"
 	"tranche/reward/textgrade"
@@ -151,6 +152,9 @@ func identifyRewards(s *Settings, id map[string]string) {
 	if s.RewardTotal == reward.WeightedSum {
 		delete(id, "reward-total")
 	}
+	if len(s.Unscored) == 0 {
+		delete(id, "unscored")
+	}
 	identifyGraders(s, id)
 }
 
@@ -180,10 +184,24 @@ func (s *session) wantsAnswers() bool {
 	})
 }
 
+// cutStops are the stop reasons of episodes that ended otherwise than the model meant.
+var cutStops = []episode.Stop{episode.StopLength, episode.StopContextFull, episode.StopMaxTurns, episode.StopBudget, episode.StopUnknown, episode.StopOther}
+
+func (s *Settings) checkUnscored(f *faults) {
+	for i, stop := range s.Unscored {
+		if !slices.Contains(cutStops, episode.Stop(stop)) {
+			f.add("unscored[%d]: expected one of %s, found %q", i, fmt.Sprint(cutStops), stop)
+		}
+	}
+}
+
 func (s *session) rewardConfig() reward.Config {
 	cfg := reward.Config{Timeout: s.set.ScoreTimeout, Workers: s.set.ScoreWorkers, Retries: s.set.ScoreRetries, Total: s.set.RewardTotal}
 	if cfg.Retries == 0 {
 		cfg.Retries = -1 // none; 0 is the default there
+	}
+	for _, stop := range s.set.Unscored {
+		cfg.Unscored = append(cfg.Unscored, episode.Stop(stop))
 	}
 	for _, r := range s.set.Reward {
 		cfg.Graders = append(cfg.Graders, r.spec())

@@ -97,6 +97,7 @@ type Settings struct {
 	ActionWorkers  int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Tool calls that run at once; 0 = twice the cores. Default: ${default}."`
 	Reward         RewardSpecs   `sep:"none" default:"auto" placeholder:"KIND" group:"tools" scope:"result" help:"How answers are graded: auto, exact, numeric, contains, regex, none, majority, group_length, or another kind of docs/rewards.md; repeated = several components, in YAML a list of specs. Default: ${default}."`
 	RewardTotal    string        `enum:"weighted_sum,gate,product,minimum" default:"weighted_sum" group:"tools" scope:"result" help:"Rule that makes the reward of its components: weighted_sum (their mean by weight), gate (the same, 0 where one is below its threshold), product, minimum; none where one that is needed has no verdict. See docs/rewards.md. Default: ${default}."`
+	Unscored       []string      `sep:"none" placeholder:"STOP" group:"tools" scope:"result" help:"Stop reason for which an episode is not graded but has no reward (null): length, context_full, max_turns, budget, unknown or other; may be repeated. Default: what was cut is graded as anything else."`
 	ScoreTimeout   time.Duration `default:"30s" placeholder:"TIME" group:"tools" scope:"operation" help:"Time one grading may take; over it there is no verdict. Default: ${default}."`
 	ScoreWorkers   int           `default:"0" placeholder:"N" group:"tools" scope:"operation" help:"Gradings that run at once, but for those that only wait for a server; more than the cores help graders that wait; 0 = one a core. Default: ${default}."`
 	ScoreRetries   int           `default:"2" placeholder:"N" group:"tools" scope:"operation" help:"How often a grading is asked again that failed of something that may pass (a sandbox that died, a judge that answered 500); then there is no verdict. Default: ${default}."`
@@ -211,6 +212,7 @@ func (s *Settings) check() error {
 			f.add("reward[%d]: weight: expected 0 or more, found %v", i, *spec.Weight)
 		}
 	}
+	s.checkUnscored(f)
 	s.Sandbox.check(f)
 	_, err := s.Calls.format()
 	f.at("", err)
