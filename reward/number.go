@@ -189,6 +189,8 @@ func readTail(s string, f found, i int) (found, int, bool) {
 	}
 	rest := s[i:]
 	switch {
+	case degrees(rest) > 0:
+		return f, i + degrees(rest), true
 	case strings.HasPrefix(rest, "^"):
 		return readPower(s, f, i)
 	case strings.HasPrefix(rest, "/"):
@@ -228,6 +230,16 @@ func readExponent(s string, i int) (e, end int, ok bool) {
 func letterAt(s string, i int) bool {
 	r, _ := utf8.DecodeRuneInString(s[i:])
 	return unicode.IsLetter(r)
+}
+
+// degrees is the length of the sign of degrees in LaTeX that s begins with, 0 for none. It is a unit.
+func degrees(s string) int {
+	for _, sign := range []string{`^\circ`, `^{\circ}`} {
+		if strings.HasPrefix(s, sign) {
+			return len(sign)
+		}
+	}
+	return 0
 }
 
 // readPower reads ^k after a number: ten to a power is a number, any other power is not.

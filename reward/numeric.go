@@ -13,7 +13,8 @@ import (
 //
 // In an answer it is the number right after the last marker that has one there (a heading such as "#### Step 2" has none),
 // else the only number in the last \boxed{}, else the last number of the text. A box is taken at its word: one without a
-// number, with several or with a root in it has no number, and the text around it is not searched.
+// number, with several or with a root in it has no number, and the text around it is not searched. Where something stands beside the number that
+// makes another value of it ("5 + 2", "5 thousand", "> 5", "5 or 6"; beside.go), there is none either, unless the ground truth says the same.
 type numeric struct {
 	marker    string
 	tolerance *big.Rat
@@ -27,7 +28,7 @@ func newNumeric(marker string, tolerance float64) numeric {
 	return numeric{marker, tol}
 }
 
-func (numeric) ID() string { return "numeric/1" }
+func (numeric) ID() string { return "numeric/2" }
 
 func (g numeric) Grade(_ context.Context, in Input) (Finding, error) {
 	stated, err := truth(in.Task)
@@ -42,6 +43,9 @@ func (g numeric) Grade(_ context.Context, in Input) (Finding, error) {
 		return f, nil
 	}
 	got := answerNumber(in.Text, g.marker)
+	if got.beside != "" && !strings.Contains(stated, got.beside) {
+		return grade(false, "%q %s stands with %q, want %s", Clip(got.text, 80), got.where, got.beside, ratText(want)), nil
+	}
 	if got.value == nil {
 		return grade(false, "%s, want %s", got.where, ratText(want)), nil
 	}
@@ -59,34 +63,38 @@ func ratText(r *big.Rat) string {
 
 // reading is a number taken from an answer; a nil value means that there is none, and where says why.
 type reading struct {
-	value *big.Rat
-	text  string
-	where string
+	value  *big.Rat
+	text   string
+	where  string
+	beside string // what makes another value of it
 }
 
 func answerNumber(text, marker string) reading {
 	if f, line, ok := afterMarker(text, marker); ok {
-		return read(line, f, fmt.Sprintf("after %q", marker))
+		return read(line, 0, f, fmt.Sprintf("after %q", marker))
 	}
 	if inside, ok := Boxed(text); ok {
 		f, why := boxedNumber(inside)
 		if why != "" {
 			return reading{where: why}
 		}
-		return read(inside, f, `in \boxed{}`)
+		return read(inside, strings.LastIndex(inside, "=")+1, f, `in \boxed{}`)
 	}
 	if f, ok := lastNumber(text); ok {
-		return read(text, f, "last number")
+		r := read(text, f.start, f, "last number")
+		r.beside = "" // it was not stated to be the answer, and is taken for what it is
+		return r
 	}
 	return reading{where: "no number in the text"}
 }
 
-func read(s string, f found, where string) reading {
+// read takes a number of s, in which what belongs to it begins at from.
+func read(s string, from int, f found, where string) reading {
 	v, ok := f.value()
 	if !ok {
 		return reading{where: "no number " + where}
 	}
-	return reading{value: v, text: s[f.start:f.end], where: where}
+	return reading{value: v, text: s[f.start:f.end], where: where, beside: strings.TrimSpace(beside(s, from, f))}
 }
 
 // maxMarked is how much of the line after a marker is looked at, bytes.

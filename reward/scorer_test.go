@@ -97,12 +97,12 @@ func TestKinds(t *testing.T) {
 		said          string
 		score, result string // result: outcome, then grader
 	}{
-		{"auto: number", Spec{}, answer("18"), "so 18.00 dollars", "1", "scored numeric/1"},
-		{"auto: wrong number", Spec{}, answer("18"), "so 19", "0", "scored numeric/1"},
-		{"auto: worked truth", Spec{}, answer("9 * 2 = 18\n#### 18"), "#### 18", "1", "scored numeric/1"},
+		{"auto: number", Spec{}, answer("18"), "so 18.00 dollars", "1", "scored numeric/2"},
+		{"auto: wrong number", Spec{}, answer("18"), "so 19", "0", "scored numeric/2"},
+		{"auto: worked truth", Spec{}, answer("9 * 2 = 18\n#### 18"), "#### 18", "1", "scored numeric/2"},
 		{"auto: text", Spec{}, answer("Paris"), "  paris ", "1", "scored exact/1"},
 		{"auto: words with a number are text", Spec{}, answer("2 of the above"), "2", "0", "scored exact/1"},
-		{"auto: verl's rule", Spec{}, styled("rule", "18"), "18", "1", "scored numeric/1"},
+		{"auto: verl's rule", Spec{}, styled("rule", "18"), "18", "1", "scored numeric/2"},
 		{"auto: style", Spec{}, styled("contains", "Paris"), "It is PARIS, France", "1", "scored contains/1"},
 		{"auto: style regex", Spec{}, styled("regex", `^a+$`), "aaa", "1", "scored regex/1"},
 		{"auto: style exact", Spec{}, styled("exact", "18"), "18.0", "0", "scored exact/1"},
@@ -111,21 +111,21 @@ func TestKinds(t *testing.T) {
 		{"auto: no truth", Spec{}, missing, "18", "null", "no_verdict: missing_ground_truth auto/1"},
 		{"auto: empty truth", Spec{}, answer(" "), "18", "null", "no_verdict: missing_ground_truth auto/1"},
 
-		{"numeric: thousands", Spec{Kind: KindNumeric}, answer("1,234"), "#### $1234.00", "1", "scored numeric/1"},
-		{"numeric: fraction", Spec{Kind: KindNumeric}, answer("0.75"), `\boxed{\frac{3}{4}}`, "1", "scored numeric/1"},
-		{"numeric: exact as fractions", Spec{Kind: KindNumeric}, answer("1/3"), "0.3333", "0", "scored numeric/1"},
-		{"numeric: tolerance", Spec{Kind: KindNumeric, Tolerance: 0.001}, answer("1/3"), "0.3333", "1", "scored numeric/1"},
-		{"numeric: at the tolerance", Spec{Kind: KindNumeric, Tolerance: 0.1}, answer("0.3"), "0.4", "1", "scored numeric/1"},
-		{"numeric: beyond it", Spec{Kind: KindNumeric, Tolerance: 0.1}, answer("0.3"), "0.41", "0", "scored numeric/1"},
-		{"numeric: percent is a unit", Spec{Kind: KindNumeric}, answer("50"), "50%", "1", "scored numeric/1"},
-		{"numeric: percent is no hundredth", Spec{Kind: KindNumeric}, answer("0.5"), "50%", "0", "scored numeric/1"},
-		{"numeric: own marker", Spec{Kind: KindNumeric, Marker: "A:"}, answer("5"), "A: 5\nof 7", "1", "scored numeric/1"},
-		{"numeric: truth with its own mark", Spec{Kind: KindNumeric, Marker: "A:"}, answer("2+3=5\n#### 5"), "A: 5", "1", "scored numeric/1"},
-		{"numeric: truth with a unit", Spec{Kind: KindNumeric}, answer("5 apples"), "5", "1", "scored numeric/1"},
-		{"numeric: truth without a number", Spec{Kind: KindNumeric}, answer("many"), "5", "null", "no_verdict: bad_ground_truth numeric/1"},
-		{"numeric: truth with several", Spec{Kind: KindNumeric}, answer("3 or 5"), "5", "null", "no_verdict: bad_ground_truth numeric/1"},
-		{"numeric: answer without a number", Spec{Kind: KindNumeric}, answer("5"), "none", "0", "scored numeric/1"},
-		{"numeric: answer that would take the machine", Spec{Kind: KindNumeric}, answer("5"), "1e999999999", "0", "scored numeric/1"},
+		{"numeric: thousands", Spec{Kind: KindNumeric}, answer("1,234"), "#### $1234.00", "1", "scored numeric/2"},
+		{"numeric: fraction", Spec{Kind: KindNumeric}, answer("0.75"), `\boxed{\frac{3}{4}}`, "1", "scored numeric/2"},
+		{"numeric: exact as fractions", Spec{Kind: KindNumeric}, answer("1/3"), "0.3333", "0", "scored numeric/2"},
+		{"numeric: tolerance", Spec{Kind: KindNumeric, Tolerance: 0.001}, answer("1/3"), "0.3333", "1", "scored numeric/2"},
+		{"numeric: at the tolerance", Spec{Kind: KindNumeric, Tolerance: 0.1}, answer("0.3"), "0.4", "1", "scored numeric/2"},
+		{"numeric: beyond it", Spec{Kind: KindNumeric, Tolerance: 0.1}, answer("0.3"), "0.41", "0", "scored numeric/2"},
+		{"numeric: percent is a unit", Spec{Kind: KindNumeric}, answer("50"), "50%", "1", "scored numeric/2"},
+		{"numeric: percent is no hundredth", Spec{Kind: KindNumeric}, answer("0.5"), "50%", "0", "scored numeric/2"},
+		{"numeric: own marker", Spec{Kind: KindNumeric, Marker: "A:"}, answer("5"), "A: 5\nof 7", "1", "scored numeric/2"},
+		{"numeric: truth with its own mark", Spec{Kind: KindNumeric, Marker: "A:"}, answer("2+3=5\n#### 5"), "A: 5", "1", "scored numeric/2"},
+		{"numeric: truth with a unit", Spec{Kind: KindNumeric}, answer("5 apples"), "5", "1", "scored numeric/2"},
+		{"numeric: truth without a number", Spec{Kind: KindNumeric}, answer("many"), "5", "null", "no_verdict: bad_ground_truth numeric/2"},
+		{"numeric: truth with several", Spec{Kind: KindNumeric}, answer("3 or 5"), "5", "null", "no_verdict: bad_ground_truth numeric/2"},
+		{"numeric: answer without a number", Spec{Kind: KindNumeric}, answer("5"), "none", "0", "scored numeric/2"},
+		{"numeric: answer that would take the machine", Spec{Kind: KindNumeric}, answer("5"), "1e999999999", "0", "scored numeric/2"},
 
 		{"exact: normalised", Spec{Kind: KindExact}, answer("New  York"), "\tnew york\n", "1", "scored exact/1"},
 		{"exact: byte for byte", Spec{Kind: KindExact, Normalize: []string{}}, answer("New York"), "new york", "0", "scored exact/1"},
@@ -142,7 +142,7 @@ func TestKinds(t *testing.T) {
 		{"regex: bad pattern in the task", Spec{Kind: KindRegex}, answer("("), "x", "null", "no_verdict: bad_ground_truth regex/1"},
 		{"none", Spec{Kind: KindNone}, answer("18"), "18", "null", "no_verdict: not_graded none/1"},
 
-		{"nothing said", Spec{}, answer("18"), "", "0", "scored numeric/1"},
+		{"nothing said", Spec{}, answer("18"), "", "0", "scored numeric/2"},
 		{"nothing but space said", Spec{Kind: KindRegex, Pattern: `\s`}, missing, " \n", "0", "scored regex/1"},
 		{"nothing said, no truth", Spec{}, missing, "", "null", "no_verdict: missing_ground_truth auto/1"},
 	} {
@@ -468,7 +468,7 @@ func TestAutoReadsWorkedAnswers(t *testing.T) {
 			t.Fatalf("line %d: %v", n+1, err)
 		}
 		v := score(t, s, said(answer(row.Answer), row.Answer))
-		if r := v.Rewards[0]; text(v.Total) != "1" || r.Grader != "numeric/1" || !strings.Contains(r.Evidence, "after") {
+		if r := v.Rewards[0]; text(v.Total) != "1" || r.Grader != "numeric/2" || !strings.Contains(r.Evidence, "after") {
 			t.Errorf("line %d: %+v", n+1, r)
 		}
 	}
