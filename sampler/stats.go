@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/combin"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // PassAtK is the unbiased estimate of the chance that at least one of k samples passes, from n samples of which c passed (Chen and others,
@@ -408,7 +409,7 @@ type Evaluation struct {
 	// Change is the mean over the tasks of both evaluations, less that of the best one before; null for the first. Its interval is over those
 	// tasks, each held against itself.
 	Change *Change `json:"change,omitempty"`
-	// Dropped says that the whole interval of the change is below 0.
+	// Dropped says that the mean went down by more than chance does, where the best of all before it was partly best by luck.
 	Dropped bool `json:"dropped"`
 }
 
@@ -435,6 +436,7 @@ func (v *Evaluations) List(seed uint64) []Evaluation {
 // Pair is one evaluation and the best before it, copied: what more comes does not change it.
 type Pair struct {
 	number, samples, since int
+	earlier                int                // evaluations that the best is the best of
 	now, before            map[string]float64 // before is nil where there is none
 }
 
@@ -454,6 +456,9 @@ func (v *Evaluations) Against(round int) (p Pair, ok bool) {
 			break
 		}
 		mean, ok := v.byRound[n].average()
+		if ok {
+			p.earlier++
+		}
 		if ok && (best == nil || mean > best.mean) {
 			best, p.since = v.byRound[n], n
 		}
@@ -471,9 +476,22 @@ func (p Pair) Evaluation(seed uint64) Evaluation {
 	e.Low, e.High = interval(alone(values), seed)
 	if p.before != nil {
 		e.Change = change(p.before, p.now, p.since, seed)
-		e.Dropped = e.Change != nil && e.Change.High != nil && *e.Change.High < 0
+		e.Dropped = e.Change != nil && dropped(differences(p.before, p.now), p.earlier)
 	}
 	return e
+}
+
+// dropped says whether the mean over tasks went down from the best of so many earlier evaluations by more than chance does. The best is partly best by
+// luck, so the chance of 1 in 40 is shared out among all it was chosen from (Bonferroni), with Student's distribution of the mean.
+func dropped(by map[string]float64, earlier int) bool {
+	values := inOrder(by)
+	n := float64(len(values))
+	if len(values) < leastTasks {
+		return false
+	}
+	mean, root := stat.MeanStdDev(values, nil)
+	far := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(1 - 0.025/float64(max(earlier, 1)))
+	return mean+far*root/math.Sqrt(n) < 0
 }
 
 // alone makes each value a unit.
@@ -495,17 +513,22 @@ func inOrder(means map[string]float64) []float64 {
 
 // change holds each task against itself; nil when no task is in both.
 func change(before, now map[string]float64, since int, seed uint64) *Change {
-	differences := map[string]float64{}
-	for id, m := range now {
-		if was, ok := before[id]; ok {
-			differences[id] = m - was
-		}
-	}
-	if len(differences) == 0 {
+	values := inOrder(differences(before, now))
+	if len(values) == 0 {
 		return nil
 	}
-	values := inOrder(differences)
 	c := &Change{Since: since, Tasks: len(values), Mean: stat.Mean(values, nil)}
 	c.Low, c.High = interval(alone(values), seed)
 	return c
+}
+
+// differences are those of the tasks that are in both.
+func differences(before, now map[string]float64) map[string]float64 {
+	by := map[string]float64{}
+	for id, m := range now {
+		if was, ok := before[id]; ok {
+			by[id] = m - was
+		}
+	}
+	return by
 }

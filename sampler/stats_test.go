@@ -11,6 +11,8 @@ import (
 	"reflect"
 	"testing"
 
+	"gonum.org/v1/gonum/stat"
+
 	"tranche/episode"
 )
 
@@ -219,6 +221,56 @@ func TestDropsAreFlagged(t *testing.T) {
 	}
 	if last := few.List(1)[1]; last.Dropped || last.Low != nil || last.Change.Low != nil {
 		t.Errorf("so few tasks say nothing: %+v", last)
+	}
+}
+
+// TestSteadySetsAreSeldomFlagged: over 30 evaluations of a set that stays as good as it is, hardly one is flagged, and hardly ever two in a row; one that loses
+// a tenth is flagged soon.
+func TestSteadySetsAreSeldomFlagged(t *testing.T) {
+	const runs, tasks, rounds = 60, 200, 30
+	flagged, double, caught := 0, 0, 0
+	rng := rand.New(rand.NewPCG(11, 5))
+	for range runs {
+		rates := make([]float64, tasks)
+		for i := range rates {
+			rates[i] = 0.1 + 0.8*rng.Float64()
+		}
+		var seen []map[string]float64
+		best, inRow := 0, 0
+		play := func(loss float64) bool {
+			now := map[string]float64{}
+			for i, p := range rates {
+				now[fmt.Sprint(i)] = 0
+				if rng.Float64() < p-loss {
+					now[fmt.Sprint(i)] = 1
+				}
+			}
+			was := len(seen) > 0 && dropped(differences(seen[best], now), len(seen))
+			if seen = append(seen, now); stat.Mean(inOrder(now), nil) > stat.Mean(inOrder(seen[best]), nil) {
+				best = len(seen) - 1
+			}
+			return was
+		}
+		twice := false
+		for range rounds {
+			if !play(0) {
+				inRow = 0
+				continue
+			}
+			flagged++
+			inRow++
+			twice = twice || inRow == 2
+		}
+		if twice {
+			double++
+		}
+		if a, b := play(0.1), play(0.1); a || b {
+			caught++
+		}
+	}
+	t.Logf("flagged %.4f of the evaluations, two in a row in %d of %d runs; a loss of a tenth seen in two evaluations in %d", float64(flagged)/(runs*(rounds-1)), double, runs, caught)
+	if share := float64(flagged) / (runs * (rounds - 1)); share > 0.025 || double > runs/20 || caught < runs*3/4 {
+		t.Errorf("flagged %.4f, double %d, caught %d of %d", share, double, caught, runs)
 	}
 }
 
