@@ -105,9 +105,10 @@ func (c *checker) begin(ctx context.Context) (err error) {
 }
 
 // exchange trades one message within the time of a test. A program that has an end is stopped. Its wall time may end by a machine that is too
-// busy, so that is the sandbox's failure.
+// busy, so that is the sandbox's failure. It is twice the CPU time of a test at least, however late it is: a program that slept nearly all the time of the tests
+// away, and then printed what takes long to decide on, could else choose to have no verdict.
 func (c *checker) exchange(ctx context.Context, message, into any) (end sandbox.Status, err error) {
-	r, err := c.live.exchange(ctx, message, limits{c.opt.TestCPU, max(time.Until(c.until), time.Second)})
+	r, err := c.live.exchange(ctx, message, limits{c.opt.TestCPU, max(time.Until(c.until), 2*c.opt.TestCPU+time.Second)})
 	if err == nil && r.end == "" && json.Unmarshal(r.text, into) != nil {
 		r.end = broken
 	}

@@ -51,6 +51,15 @@ func TestACheckerHasTimeForEachOutput(t *testing.T) {
 	newGrader(t, Options{Extract: "all", CPU: 600 * time.Millisecond, TestCPU: 500 * time.Millisecond}).settle(t, []question{{name: "slow", task: six, answer: "print(0)", want: 1}}, 1)
 }
 
+// What a program prints at the last moment is decided on all the same, however long that takes.
+func TestACheckerHasTimeForTheLastOutput(t *testing.T) {
+	slow := "import time\ndef check(input, expected, output):\n    end = time.process_time() + 1.3\n    while output != expected and time.process_time() < end: pass\n    return output == expected\n"
+	late := task("late", map[string]any{"checker": slow}, `{"inputs":["1"],"outputs":["1"]}`)
+	newGrader(t, Options{Extract: "all", CPU: 1500 * time.Millisecond, TestCPU: 1500 * time.Millisecond, Wall: 3 * time.Second}).settle(t, []question{
+		{name: "late", task: late, answer: "import time\ntime.sleep(2.6)\nprint(0)", want: 0},
+	}, 1)
+}
+
 // A program that ended well ran, also where the checker raises on its output.
 func TestOutputsThatCheckersCannotTakeWereRun(t *testing.T) {
 	newGrader(t, Options{Extract: "all", Tiers: map[string]float64{"runs": 1}}).settle(t, []question{

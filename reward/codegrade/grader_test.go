@@ -181,7 +181,7 @@ func TestBrokenTasksGetNoVerdict(t *testing.T) {
 
 // Tests are many before they are too many: taking them apart is linear in their number.
 func TestManyTests(t *testing.T) {
-	g := newGrader(t, Options{CPU: time.Minute, Wall: time.Minute, Sample: 2})
+	g := newGrader(t, Options{CPU: 30 * time.Second, Wall: time.Minute, Sample: 2})
 	many := task("many", nil, strings.Repeat("assert f(1) == 1, 'x'\n", 3000))
 	if f, err := g.judge(many, "def f(x): return x"); err != nil || f.Score != 1 {
 		t.Errorf("%+v, %v; want score 1", f, err)
@@ -408,7 +408,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		t.Error("weights that are all 0 were accepted")
 	}
 	kind := Kind(func(context.Context) (sandbox.Executor, error) { return nil, os.ErrInvalid }, small())
-	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
+	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"8s","wall":"15s"}`: "cpu: 8s, expected no more than half of wall", `{"cpu":"30s"}`: "", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
 		_, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(with)})
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", with, err, want)
@@ -466,7 +466,7 @@ func TestWhoseFaultItIsThatTimeRanOut(t *testing.T) {
 // A program that worked for a while and then sleeps is not the machine's fault.
 func TestSleepIsNoWayOut(t *testing.T) {
 	t.Parallel() // it waits
-	g := newGrader(t, Options{CPU: 30 * time.Second, TestCPU: 20 * time.Second, Wall: 3 * time.Second})
+	g := newGrader(t, Options{CPU: 1500 * time.Millisecond, TestCPU: time.Second, Wall: 3 * time.Second})
 	f, err := g.judge(task("sleep", nil, `["assert f(1) == 1", "assert f(2) == 2"]`), "import time\ndef f(x):\n    if x == 2: time.sleep(100)\n    for _ in range(2000000): pass\n    return x")
 	if reason(err) == SandboxFailed && busy() {
 		t.Skipf("this machine is too busy: %v", err)

@@ -58,7 +58,8 @@ type Options struct {
 	// CPU is the CPU time of all tests of an answer together, TestCPU that of one test. Default 10s, and 4s or CPU where that is less.
 	CPU     time.Duration `json:"cpu"`
 	TestCPU time.Duration `json:"test-cpu"`
-	// Wall is the time of all tests of an answer together; the reward timeout has to be longer. Default 20s.
+	// Wall is the time of all tests of an answer together, twice CPU or more: of a program that works more than half of its time the machine is taken to be
+	// too busy, and there is no verdict. The reward timeout has to be longer. Default 20s, or twice CPU.
 	Wall time.Duration `json:"wall"`
 
 	// Repo are the options of form repo.
@@ -92,7 +93,7 @@ func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		field   *time.Duration
 		standin time.Duration
-	}{{&o.CPU, 10 * time.Second}, {&o.Wall, 20 * time.Second}} {
+	}{{&o.CPU, 10 * time.Second}, {&o.Wall, max(20*time.Second, 2*o.CPU)}} {
 		if *d.field == 0 {
 			*d.field = d.standin
 		}
@@ -139,6 +140,9 @@ func (o Options) Validate() error {
 	}
 	if o.CPU > 0 && o.TestCPU > o.CPU {
 		errs = append(errs, fmt.Errorf("test-cpu: %s, expected no more than cpu, which is %s", o.TestCPU, o.CPU))
+	}
+	if o.Wall > 0 && o.CPU > o.Wall/2 {
+		errs = append(errs, fmt.Errorf("cpu: %s, expected no more than half of wall, which is %s", o.CPU, o.Wall))
 	}
 	return errors.Join(slices.Concat(errs, o.tierFaults(), o.Repo.faults())...)
 }
