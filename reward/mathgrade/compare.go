@@ -124,7 +124,7 @@ func isLetters(n *node) bool {
 	case opMul:
 		return !slices.ContainsFunc(n.kids, func(k *node) bool { return k.op != opSym })
 	case opFn:
-		return n.name == "abs" && isLetters(n.kids[0])
+		return n.name == "abs" && n.kids[0].op == opMul && isLetters(n.kids[0]) // the length |AB|; |x| is no name
 	case opConst:
 		return n.name == "e" || n.name == "i"
 	}
@@ -277,12 +277,14 @@ func assigns(n *node) bool {
 // interval reports whether brackets can only mean an interval.
 func interval(n *node) bool { return n.op == opTuple && (n.name == "[)" || n.name == "(]") }
 
-// unordered reports whether two bunches of values are the same set.
+// unordered reports whether two bunches of values are the same: each as often where there are as many, else as sets.
 func (c *answers) unordered(truth, answer []*node, comparable bool) bool {
 	if !comparable {
 		return false
 	}
-	truth, answer = c.distinct(truth), c.distinct(answer)
+	if len(truth) != len(answer) { // one of them says a value again
+		truth, answer = c.distinct(truth), c.distinct(answer)
+	}
 	if len(truth) != len(answer) {
 		return false
 	}
@@ -476,6 +478,9 @@ func (c *answers) quantity(truth, answer *node) bool {
 	if c.opt.Simplify == "required" && t.value.plain() && !a.value.plain() {
 		return t.unit == a.unit && t.percent == a.percent && c.rounded(t.value, a.value)
 	}
+	if t.degrees && inRadians(a.unit) || a.degrees && inRadians(t.unit) {
+		return false
+	}
 	t, a = t.counted(), a.counted()
 	if factor, ok := c.units(t, a); !ok {
 		return false
@@ -522,11 +527,19 @@ func (c *answers) angles(t, a measured) bool {
 	return a.degrees && t.value.has(hasPi) && c.values(t.value, branch(opDeg, a.value))
 }
 
+// large reports whether a value is over 1, so that it may be meant in percent: 0.5 is not 0.5%.
+func (c *answers) large(n *node) bool {
+	c.setComplex(n, n)
+	c.high.at = nil
+	x, err := c.high.eval(n)
+	return err == nil && c.high.abs(x).Cmp(c.decimal(1)) > 0
+}
+
 func (c *answers) percents(t, a measured) bool {
 	switch {
 	case t.percent == a.percent:
 		return c.values(t.value, a.value)
-	case c.opt.Percent == "same" && c.values(t.value, a.value):
+	case c.opt.Percent == "same" && (t.percent || c.large(t.value)) && c.values(t.value, a.value):
 		return true
 	case t.percent:
 		return c.values(branch(opPct, t.value), a.value)

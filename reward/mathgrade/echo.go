@@ -16,16 +16,46 @@ func (j judgement) echoes(truth, got reading, answer string) bool {
 	if s := squeezed(answer); len(s) >= 3 && s != squeezed(j.truth) && strings.Contains(squeezed(j.question), s) {
 		return true
 	}
-	form := got.root.form()
-	if form == truth.root.form() {
-		return false
-	}
+	asked := map[string]bool{} // forms that stand in the task
 	for _, e := range expressions(j.question) {
-		if r := read(e, true, false); r.err == nil && r.root.has(func(n *node) bool { return !finished(n) && n.form() == form }) {
-			return true
+		if r := read(e, true, false); r.err == nil {
+			r.root.has(func(n *node) bool {
+				if !finished(n) {
+					asked[n.form()] = true
+				}
+				return false
+			})
 		}
 	}
-	return false
+	for _, v := range truth.root.values() {
+		delete(asked, v.form())
+	}
+	delete(asked, truth.root.form())
+	if asked[got.root.form()] {
+		return true
+	}
+	values := got.root.values()
+	return len(values) > 0 && !slices.ContainsFunc(values, func(v *node) bool { return !asked[v.form()] })
+}
+
+// values are what an answer says in whatever wrapping: the members of an equation but for the name that it begins with, the one element of a list or set,
+// the value before a unit.
+func (n *node) values() (list []*node) {
+	kids := n.kids
+	switch {
+	case n.op == opRel && isName(kids[0]):
+		kids = kids[1:]
+	case n.op == opRel:
+	case n.op == opUnit:
+		kids = kids[:1]
+	case (n.op == opSet || n.op == opList || n.op == opTuple) && len(kids) == 1:
+	default:
+		return []*node{n}
+	}
+	for _, k := range kids {
+		list = append(list, k.values()...)
+	}
+	return list
 }
 
 // maxExpressions bounds how many expressions of a question are read, from its end.

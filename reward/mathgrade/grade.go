@@ -175,6 +175,8 @@ func (j judgement) match(answer string) (right bool, why string, err error) {
 		return false, "", c.err
 	case right && c.strangeIn(got.root) != "":
 		return false, fmt.Sprintf(": the word %q stands with it", short(c.strangeIn(got.root))), nil
+	case right && j.opt.Units != "ignore" && otherCurrency(j.truth, answer):
+		return false, ": its currency is another", nil
 	case right && j.echoes(truth, got, answer):
 		return false, ": it stands in the task", nil
 	case !right && c.work.ended != nil:
@@ -250,7 +252,7 @@ func (c *answers) leading(answer string) (*node, bool) {
 	if strings.Trim(thing, " ") != "" && !isLetter(strings.Trim(thing, " ")[0]) {
 		return nil, false
 	}
-	return number(v), c.strange(thing) == "" && !among(strings.ToLower(strings.Trim(thing, " ")), "x e")
+	return number(v), c.strange(thing) == "" && c.noUnit(thing) == ""
 }
 
 // reasons reports words that begin the reason of an answer.

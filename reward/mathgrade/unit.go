@@ -157,3 +157,6 @@ func spelled(name string) string {
 	}
 	return name
 }
+
+// inRadians reports whether a unit is that of an angle that is not in degrees.
+func inRadians(unit string) bool { return singular(strings.ToLower(unit)) == "radian" || unit == "rad" }

@@ -1,7 +1,9 @@
 package mathgrade
 
 import (
+	"cmp"
 	"math/big"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -37,13 +39,24 @@ func (v vocabulary) strangeIn(n *node) string {
 		switch name, label := strings.CutPrefix(m.name, "the "); {
 		case m.op == opUnit:
 			_, name = multiplier(m.name) // it counts in the value
-			word = v.strange(name)
+			word = cmp.Or(v.noUnit(name), v.strange(name))
 		case m.op == opSym && label:
 			word = v.strange(name)
 		}
 		return word != ""
 	})
 	return word
+}
+
+// noUnit is the first word of what was read as a unit that is rather mathematics: a single letter that no unit is written with, and the truth neither, or the
+// name of a function. 5 x is not 5.
+func (v vocabulary) noUnit(name string) string {
+	for _, w := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		if (len(w) == 1 || functions(w) != "") && !isUnit(w) && !slices.Contains(v.truth, strings.ToLower(w)) {
+			return w
+		}
+	}
+	return ""
 }
 
 // spoken are the words of a text outside of its mathematics, in small letters.
