@@ -21,6 +21,7 @@ func TestWhatStandsBesideANumber(t *testing.T) {
 		{"5", `\boxed{5\text{ cm}}`, "1"}, {"5", `\boxed{5\,\text{m}^2}`, "1"}, {"5", `\boxed{x = 5}`, "1"}, {"5", `\boxed{\text{Total: }5}`, "1"}, {"5", `\boxed{\left(5\right)}`, "1"}, {"5", `\boxed{5^\circ}`, "1"}, {"90", `#### $90^{\circ}$`, "1"}, {"5", `\boxed{5^2}`, "0"},
 		{"5 thousand", "#### 5 thousand", "1"}, {"#### 3:30", "#### 3:30", "1"}, {"5 or more", "#### 5 or more", "1"}, {"-5", "#### -5", "1"}, {"-5", `\boxed{-5}`, "1"},
 		{"1234", "#### 1,234", "1"}, {"1.5", "#### 1 1/2", "1"}, {"5", "not 4 but 5", "1"},
+		{"18", "答案是 １８", "1"}, {"18", "#### ＝１８", "1"}, {"18", "#### １８＋２", "0"},
 	} {
 		v := score(t, s, said(answer(c.truth), c.said))
 		if text(v.Total) != c.want {

@@ -64,6 +64,20 @@ func Braced(s string) (inside string, end int) {
 	return s, len(s)
 }
 
+// Halfwidth writes the full-width forms of ASCII (U+FF01 to U+FF5E: １２，＝, usual beside Chinese and Japanese) as ASCII.
+func Halfwidth(s string) string {
+	const first, last = '！', '～'
+	if !strings.ContainsFunc(s, func(r rune) bool { return first <= r && r <= last }) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if first <= r && r <= last {
+			return r - first + '!'
+		}
+		return r
+	}, s)
+}
+
 // Clip shortens s to at most limit bytes, at a rune, and shows that it did.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {

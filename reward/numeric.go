@@ -42,7 +42,7 @@ func (g numeric) Grade(_ context.Context, in Input) (Finding, error) {
 	if f, silent := silence(in); silent {
 		return f, nil
 	}
-	got := answerNumber(in.Text, g.marker)
+	got := answerNumber(Halfwidth(in.Text), g.marker)
 	if got.beside != "" && !strings.Contains(stated, got.beside) {
 		return grade(false, "%q %s stands with %q, want %s", Clip(got.text, 80), got.where, got.beside, ratText(want)), nil
 	}

@@ -61,7 +61,7 @@ func lex(s string, groups, loose bool) (toks []token, grouped bool, err error) {
 	if len(s) > maxAnswer {
 		return nil, false, errLong
 	}
-	l := &lexer{s: s, groups: groups, loose: loose}
+	l := &lexer{s: reward.Halfwidth(s), groups: groups, loose: loose}
 	for l.err == nil && l.i < len(l.s) {
 		l.next()
 		if len(l.toks) > maxTokens {
