@@ -676,13 +676,13 @@ func (l *lexer) named(name string) {
 	case "left", "right":
 		l.skipPoint()
 	case "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "displaystyle", "textstyle", "limits", "quad", "qquad", "angle",
-		"boxed", "fbox", "thinspace", "phantom", "rm", "bf", "it", "thickspace", "enspace":
+		"boxed", "fbox", "underline", "thinspace", "phantom", "rm", "bf", "it", "thickspace", "enspace":
 		l.gap = true
 	case "frac", "dfrac", "tfrac", "cfrac":
 		l.put(tCmd, "frac")
 	case "binom", "dbinom", "tbinom":
 		l.put(tCmd, "binom")
-	case "sqrt", "cbrt", "choose":
+	case "sqrt", "cbrt", "choose", "over":
 		l.put(tCmd, name)
 	case "begin", "end":
 		l.put(tCmd, name)
@@ -693,6 +693,9 @@ func (l *lexer) named(name string) {
 	case "text", "textbf", "textrm", "textit", "mbox", "textnormal", "textsf", "texttt", "mathrm", "mathbf", "mathit", "mathsf", "operatorname", "bold",
 		"boldsymbol", "bm", "mathcal":
 		l.set(l.braced())
+	case "color", "textcolor":
+		l.braced() // the colour
+		l.gap = true
 	case "mathbb", "Bbb":
 		l.put(tConst, strings.TrimSpace(l.braced()))
 	case "R", "Z", "N", "Q", "C":

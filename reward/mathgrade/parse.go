@@ -332,7 +332,7 @@ func (p *parser) begins() bool {
 	case tLetter, tConst, tFn, tNum:
 		return true
 	case tCmd:
-		return t.text != "end" && t.text != "choose"
+		return t.text != "end" && t.text != "choose" && t.text != "over"
 	case tOp:
 		return slices.Contains([]string{"(", "[", "{", `\{`, "lfloor", "lceil", "langle"}, t.text) || t.text == "|" && p.bars == 0
 	}
@@ -660,6 +660,9 @@ func (p *parser) bracket() *node {
 		if p.at(tCmd, "choose") {
 			p.i++
 			n = call("binom", n, p.list(func() bool { return p.op("}") }))
+		} else if p.at(tCmd, "over") {
+			p.i++
+			n = branch(opDiv, n, p.list(func() bool { return p.op("}") }))
 		}
 		p.want("}")
 		return n
