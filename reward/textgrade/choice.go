@@ -137,6 +137,9 @@ func (q question) answer(text, marker string) (named, where string) {
 		return named, "all of the text"
 	}
 	last := lastLine(text)
+	if m := calledRight.FindStringSubmatch(strings.TrimSpace(last)); m != nil && q.offers(m[1]) {
+		return m[1], "last line"
+	}
 	if named = q.read(last, unannounced); named != "" && q.endsList(strings.TrimSuffix(strings.TrimSpace(text), last), named) {
 		return "", "the last of a list of options"
 	}
@@ -150,7 +153,10 @@ func (q question) endsList(before, named string) bool {
 }
 
 // answerIs is what announces an answer.
-var answerIs = regexp.MustCompile(`(?i)\b(?:answer|choice|option)\s+is\b:?|\banswer\**:`)
+var answerIs = regexp.MustCompile(`(?i)\b(?:answer|choice|option)\s+is\b:?|\banswer\**:|\bi(?:'ll| will| would)?\s+(?:choose|pick|select|go with)\b:?|\b(?:it|this|that)\s+must\s+be\b:?`)
+
+// calledRight is a line that calls an option right.
+var calledRight = regexp.MustCompile(`^(?i:(?:so|thus|therefore|hence)\s*,?\s+)?(?i:(?:the\s+)?(?:correct\s+|right\s+)?(?:option|choice|answer)\s+)?\**\(?([A-Z])\)?\**\s+is\s+(?i:(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|choice|option|one))?)[.!]?\**$`)
 
 // setting is how an answer stands in its text.
 type setting uint8
@@ -263,7 +269,10 @@ func bare(s string) string {
 			s = strings.Replace(inside, "}", "", 1)
 		}
 	}
-	s = strings.TrimSpace(strings.Trim(s, " \t\r\n*_`$\"':"))
+	s = strings.TrimSpace(strings.Trim(s, " \t\r\n*_`$\"':“”‘’"))
+	if inside, ok := strings.CutPrefix(s, `\(`); ok {
+		s = strings.Replace(inside, `\)`, "", 1)
+	}
 	for _, word := range []string{"option ", "choice ", "letter "} {
 		if len(s) > len(word) && strings.EqualFold(s[:len(word)], word) {
 			s = strings.TrimSpace(strings.Trim(s[len(word):], "*_`$\"'"))
@@ -274,7 +283,7 @@ func bare(s string) string {
 
 // plainText is a text as it is compared: lower case, single spaces, no markup and no full stop around it.
 func plainText(s string) string {
-	return strings.Join(strings.Fields(strings.ToLower(strings.Trim(s, " \t\r\n*_`$\"'.!"))), " ")
+	return strings.Join(strings.Fields(strings.ToLower(strings.Trim(s, " \t\r\n*_`$\"'.!“”‘’"))), " ")
 }
 
 // listedOptions reads a column: a list of texts, or ARC's form of labels and texts.

@@ -10,6 +10,9 @@ import (
 // either; another's reason names one only in passing.
 func (q question) alone(name, rest, own string, formal bool) bool {
 	rest = strings.TrimLeft(rest, " \t.,:;)-–—*_`$\"'")
+	if inside := strings.TrimPrefix(rest, "("); own != "" && len(inside) >= len(own) && strings.EqualFold(inside[:len(own)], own) {
+		rest = inside
+	}
 	if end := len(own); own != "" && len(rest) >= end && strings.EqualFold(rest[:end], own) && !startsWord(rest[end:]) {
 		rest = strings.TrimLeft(rest[end:], " \t.,:;)-–—*_`$\"'!")
 	}
