@@ -50,6 +50,9 @@ func (c *answers) same(truth, answer *node) bool {
 	case opMatrix:
 		return c.matrix(truth, answer)
 	case opRatio:
+		if quotient, ok := truth.quotient(); ok && answer.isExpr() {
+			return c.quantity(quotient, answer)
+		}
 		return answer.op == opRatio && c.inOrder(truth.kids, answer.kids)
 	case opBased:
 		return answer.op == opNum && answer.places < 0 && answer.num.RatString() == strings.TrimLeft(truth.name, "0")
@@ -61,6 +64,9 @@ func (c *answers) same(truth, answer *node) bool {
 	if answer.op == opMatrix || truth.has(func(n *node) bool { return n.op == opMatrix }) {
 		return c.scaledMatrix(truth, answer)
 	}
+	if quotient, ok := answer.quotient(); ok && truth.isExpr() {
+		return c.quantity(truth, quotient)
+	}
 	if all := truth.signs(); len(all) > 1 {
 		return c.unordered(all, elements(answer), answer.op == opSet || answer.op == opList || answer.isExpr())
 	}
@@ -68,6 +74,14 @@ func (c *answers) same(truth, answer *node) bool {
 		return c.same(truth, elements(answer)[0])
 	}
 	return c.quantity(truth, answer)
+}
+
+// quotient is a ratio of two as the fraction that it is: 3:4 is 3/4.
+func (n *node) quotient() (*node, bool) {
+	if n.op != opRatio || len(n.kids) != 2 {
+		return nil, false
+	}
+	return branch(opDiv, n.kids...), true
 }
 
 // faced turns 3 = x round.
