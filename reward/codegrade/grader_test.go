@@ -408,7 +408,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		t.Error("weights that are all 0 were accepted")
 	}
 	kind := Kind(func(context.Context) (sandbox.Executor, error) { return nil, os.ErrInvalid }, small())
-	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"8s","wall":"15s"}`: "cpu: 8s, expected no more than half of wall", `{"cpu":"30s"}`: "", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
+	for with, want := range map[string]string{`{"tiers":{}}`: "tiers: there is none", `{"cpu":"2s","test-cpu":"3s"}`: "test-cpu: 3s", `{"test-cpu":"11s"}`: "test-cpu: 11s", `{"cpu":"8s","wall":"15s"}`: "cpu: 8s, expected no more than half of wall", `{"cpu":"30s"}`: "", `{"wall":"12s"}`: "", `{"cpu":"2s"}`: "", `{"cpu":"2s","test-cpu":"2s"}`: ""} {
 		_, err := kind.Make(reward.Spec{Kind: KindName, With: json.RawMessage(with)})
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", with, err, want)

@@ -55,7 +55,7 @@ type Options struct {
 	// empty lines at the end), exact. Default tokens.
 	Output string `json:"output"`
 
-	// CPU is the CPU time of all tests of an answer together, TestCPU that of one test. Default 10s, and 4s or CPU where that is less.
+	// CPU is the CPU time of all tests of an answer together, TestCPU that of one test. Default 10s or half of Wall, and 4s or CPU where that is less.
 	CPU     time.Duration `json:"cpu"`
 	TestCPU time.Duration `json:"test-cpu"`
 	// Wall is the time of all tests of an answer together, twice CPU or more: of a program that works more than half of its time the machine is taken to be
@@ -90,13 +90,11 @@ func (o Options) withDefaults() Options {
 	if o.Tiers == nil {
 		o.Tiers = map[string]float64{"all": 1}
 	}
-	for _, d := range []struct {
-		field   *time.Duration
-		standin time.Duration
-	}{{&o.CPU, 10 * time.Second}, {&o.Wall, max(20*time.Second, 2*o.CPU)}} {
-		if *d.field == 0 {
-			*d.field = d.standin
-		}
+	if o.Wall == 0 {
+		o.Wall = max(20*time.Second, 2*o.CPU)
+	}
+	if o.CPU == 0 {
+		o.CPU = min(10*time.Second, o.Wall/2)
 	}
 	if o.TestCPU == 0 {
 		o.TestCPU = min(4*time.Second, o.CPU)
