@@ -158,6 +158,14 @@ func TestContextOverflowForms(t *testing.T) {
 		"llama-server":        {`{"error":{"code":400,"message":"request (8916 tokens) exceeds the available context size (1024 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":8916,"n_ctx":1024}}`, 1024, 8916},
 		"SGLang, prompt":      {`{"object":"error","message":"The input (5000 tokens) is longer than the model's context length (4096 tokens).","type":"BadRequestError","code":400}`, 4096, 5000},
 		"SGLang, sum":         {`{"object":"error","message":"Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 5000 tokens: 4000 tokens from the input messages and 1000 tokens for the completion.","code":400}`, 4096, 4000},
+		"SGLang, length":      {`{"error":{"message":"Input length (9000 tokens) exceeds the maximum allowed length (8186 tokens). Use a shorter input or enable --allow-auto-truncate.","code":400}}`, 8186, 9000},
+		"TGI, sum":            {"{\"error\":\"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 8000 `inputs` tokens and 1024 `max_new_tokens`\",\"error_type\":\"validation\"}", 8192, 8000},
+		"TGI, prompt":         {"{\"error\":\"Input validation error: `inputs` must have less than 8192 tokens. Given: 9000\",\"error_type\":\"validation\"}", 8192, 9000},
+		"TensorRT-LLM":        {`{"object":"error","message":"The sum of prompt length (9000.0), query length (0) and max_tokens (1000) should not exceed max_num_tokens (8192)","type":"BadRequestError","code":400}`, 8192, 9000},
+		"Gemini":              {`{"error":{"code":400,"message":"The input token count (9000) exceeds the maximum number of tokens allowed (8192).","status":"INVALID_ARGUMENT"}}`, 8192, 9000},
+		"LMDeploy":            {`{"message":"Length of input tokens (9000) exceeds the session_len 8192","type":"invalid_request_error","code":400,"object":"error"}`, 8192, 9000},
+		"mlx":                 {`{"detail":"Prompt too long: 9000 > 8192"}`, 8192, 9000},
+		"plain text":          {`context length exceeded`, 0, 0},
 		"xAI":                 {`{"error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}`, 131072, 537812},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,12 +175,15 @@ func TestContextOverflowForms(t *testing.T) {
 			}
 		})
 	}
-	t.Run("another 400 is none", func(t *testing.T) {
-		f := classify(failure{reach: reachAnswer, status: 400, body: []byte(`{"error":{"message":"max_tokens must be at least 1, got 0"}}`)}, time.Time{})
+	for _, message := range []string{
+		"max_tokens must be at least 1, got 0", "tool name exceeds maximum length of 64", "tool name exceeds the maximum allowed length (64)", "messages too long: array exceeds maximum of 2048 items",
+		"'stop' : maximum length exceeded (4)", "Request too large for model on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.",
+	} {
+		f := classify(failure{reach: reachAnswer, status: 400, body: []byte(`{"error":{"message":"` + message + `"}}`)}, time.Time{})
 		if f.Class != episode.ClassBadRequest {
-			t.Fatalf("class %s", f.Class)
+			t.Errorf("%s: class %s", message, f.Class)
 		}
-	})
+	}
 }
 
 func FuzzErrorBody(f *testing.F) {

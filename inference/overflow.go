@@ -29,6 +29,14 @@ var overflowWords = [...]string{
 	"context_length_exceeded",
 	"context window",
 	"prompt is too long",
+	"prompt too long",                               // mlx
+	"context length exceeded",                       // gateways, as plain text
+	"tokens) exceeds the maximum allowed length",    // SGLang
+	"`inputs` tokens + `max_new_tokens` must be <=", // TGI
+	"`inputs` must have less than",                  // TGI
+	"should not exceed max_num_tokens",              // TensorRT-LLM
+	"exceeds the maximum number of tokens allowed",  // Gemini
+	"exceeds the session_len",                       // LMDeploy
 }
 
 // Where the numbers stand. The first pattern that matches wins, so the more exact ones come first.
@@ -43,6 +51,13 @@ var (
 		`max_seq_len\s*\((\d+)`,
 		`maximum prompt length is (\d+)`,
 		`> (\d+) maximum`,
+		`maximum allowed length \((\d+) tokens\)`,
+		"`inputs` tokens \\+ `max_new_tokens` must be <= (\\d+)",
+		"`inputs` must have less than (\\d+) tokens",
+		`max_num_tokens \((\d+)\)`,
+		`number of tokens allowed \((\d+)\)`,
+		`session_len (\d+)`,
+		`prompt too long: \d+ > (\d+)`,
 	)
 	promptPatterns = compile(
 		`\((\d+) in (?:the|your) (?:messages|prompt)`,
@@ -56,6 +71,12 @@ var (
 		`request contains (\d+)`,
 		`prompt length \((\d+)`,
 		`prompt is too long: (\d+)`,
+		`input length \((\d+) tokens\)`,
+		"given: (\\d+) `inputs` tokens",
+		`must have less than \d+ tokens\. given: (\d+)`,
+		`input token count \((\d+)\)`,
+		`input tokens \((\d+)\)`,
+		`prompt too long: (\d+)`,
 	)
 )
 
