@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"tranche/bench"
@@ -251,9 +249,7 @@ func stopOnSignal(ctx context.Context, a *app) (stop <-chan struct{}, stopped fu
 				<-over
 				return
 			case s := <-a.signals:
-				if s == os.Signal(syscall.SIGTERM) {
-					why = codeTerm
-				}
+				why = codeOfSignal(s)
 				if !first {
 					a.exit(int(why))
 				}

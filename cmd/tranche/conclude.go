@@ -82,8 +82,11 @@ func (s *session) ending(runErr error) ending {
 }
 
 func signalName(s *session) string {
-	if codeOfSignal(s.signal()) == codeTerm {
+	switch codeOfSignal(s.signal()) {
+	case codeTerm:
 		return "SIGTERM"
+	case codeHup:
+		return "SIGHUP"
 	}
 	return "ctrl-c"
 }

@@ -25,6 +25,7 @@ const (
 	codeReplay   code = 27
 	codeWorse    code = 30
 	codeDiffers  code = 31
+	codeHup      code = 129
 	codeInt      code = 130
 	codeTerm     code = 143
 )
@@ -57,6 +58,7 @@ func exitCodes() []codeLine {
 		{codeReplay, "replay", "tranche replay --actions: an action that was run again gave something else than what was recorded"},
 		{codeWorse, "worse", "tranche diff --fail-on-worse: the whole interval of the reward's difference is below 0"},
 		{codeDiffers, "differs", "tranche diff --exact: the two runs do not hold the same rows"},
+		{codeHup, "hung-up", "stopped by SIGHUP: its terminal was closed; resume goes on"},
 		{codeInt, "interrupted", "stopped by ctrl-c (SIGINT); resume goes on"},
 		{codeTerm, "terminated", "stopped by SIGTERM; resume goes on"},
 	}

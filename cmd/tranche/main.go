@@ -48,13 +48,26 @@ func main() {
 	collectOften(os.Getenv)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	a := &app{
-		stdout: os.Stdout, stderr: os.Stderr, signals: signals, exit: os.Exit, started: time.Now(),
+		stdout: os.Stdout, stderr: survivor(os.Stderr), signals: signals, exit: os.Exit, started: time.Now(),
 		terminal: term.IsTerminal(int(os.Stderr.Fd())), colour: colourWanted(os.Stdout),
 		width: terminalWidth, program: programName(os.Args[0]),
 		typed: typedBy(os.Stdin, term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))),
 	}
 	os.Exit(int(a.main(context.Background(), os.Args[1:])))
+}
+
+// survivor is stderr under another number: a write to 2 whose reader has gone ends the process, and a run is worth more than its progress line.
+func survivor(stderr *os.File) io.Writer {
+	fd, err := syscall.Dup(int(stderr.Fd()))
+	if err != nil {
+		return stderr
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), stderr.Name())
 }
 
 // programName is how this program was called, so that "what to type next" can be typed.

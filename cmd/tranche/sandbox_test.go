@@ -21,7 +21,7 @@ func TestSandboxRunEndsOnSignal(t *testing.T) {
 		name string
 		sig  os.Signal
 		want code
-	}{{"ctrl-c", os.Interrupt, codeInt}, {"SIGTERM", syscall.SIGTERM, codeTerm}} {
+	}{{"ctrl-c", os.Interrupt, codeInt}, {"SIGTERM", syscall.SIGTERM, codeTerm}, {"SIGHUP", syscall.SIGHUP, codeHup}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newShell(t)
 			r, w := io.Pipe()

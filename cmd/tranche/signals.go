@@ -72,8 +72,11 @@ func (s *session) signal() os.Signal {
 }
 
 func codeOfSignal(sig os.Signal) code {
-	if sig == syscall.SIGTERM {
+	switch sig {
+	case syscall.SIGTERM:
 		return codeTerm
+	case syscall.SIGHUP:
+		return codeHup
 	}
 	return codeInt
 }
