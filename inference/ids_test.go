@@ -128,6 +128,26 @@ func TestStreamedIDs(t *testing.T) {
 	}
 }
 
+// A negative number is no token id: the list it is in is none.
+func TestNegativeIDsAreNone(t *testing.T) {
+	a := mock.Text("ab")
+	a.Completion = 2
+	for name, c := range map[string]struct {
+		sampled, prompt         []int32
+		wantSampled, wantPrompt int
+	}{
+		"sampled": {[]int32{5, -1}, []int32{1, 2}, 0, 2},
+		"prompt":  {[]int32{5, 6}, []int32{-1, 2}, 2, 0},
+		"none":    {[]int32{5, 0}, []int32{0, 2}, 2, 2},
+	} {
+		a.TokenIDs, a.PromptIDs = c.sampled, c.prompt
+		r := generate(t, open(t, mock.New(t, mock.Config{Chat: a.Send}), nil), withIDs())
+		if len(r.SampledIDs) != c.wantSampled || len(r.PromptIDs) != c.wantPrompt {
+			t.Errorf("%s: sampled %v, prompt %v", name, r.SampledIDs, r.PromptIDs)
+		}
+	}
+}
+
 // A server that gives sampled but no prompt ids is asked to tokenise the prompt; a wrong count is not believed.
 func TestPromptIDsByTokenize(t *testing.T) {
 	a := mock.Text("ok")

@@ -482,15 +482,23 @@ func (a *answer) reply(asked episode.Sampling, maxTokens int) (*episode.Reply, e
 	return a.replyOf(c, asked, maxTokens), nil
 }
 
+// properIDs are token ids, or none where a number among them is no id: a trainer would look it up.
+func properIDs(list []int32) []int32 {
+	if slices.ContainsFunc(list, func(id int32) bool { return id < 0 }) {
+		return nil
+	}
+	return list
+}
+
 // replyOf is the reply of one of the choices.
 func (a *answer) replyOf(c *choice, asked episode.Sampling, maxTokens int) *episode.Reply {
 	r := &episode.Reply{
-		PromptIDs: c.promptIDs, SampledIDs: c.ids, Logprobs: c.logprobs,
+		PromptIDs: properIDs(c.promptIDs), SampledIDs: properIDs(c.ids), Logprobs: c.logprobs,
 		Version: a.version, Usage: a.counts(), Model: a.model, StopSeq: c.stop,
 		RawEnd: c.finish, Finish: normalFinish(c.finish), Raw: a.raw,
 	}
 	if r.PromptIDs == nil {
-		r.PromptIDs = a.promptIDs
+		r.PromptIDs = properIDs(a.promptIDs)
 	}
 	if spans := c.spans(); spans != nil {
 		r.Spans, r.Version = spans, spans[len(spans)-1].Version

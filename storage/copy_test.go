@@ -538,7 +538,7 @@ func TestWhatTellsHowItWentIsNoDifference(t *testing.T) {
 	}
 	fleeting := map[string]bool{}
 	for _, name := range strings.Fields("created_at timing attempt raw turns.queue_ms turns.ttft_ms turns.service_ms turns.retries turns.endpoint turns.cached_tokens " +
-		"actions.wall_ms actions.cpu_ms actions.queue_ms actions.setup_ms actions.peak_memory rewards.wall_ms rewards.cpu_ms") {
+		"fault_attempts.began fault_attempts.ended fault_attempts.endpoint actions.wall_ms actions.cpu_ms actions.queue_ms actions.setup_ms actions.peak_memory rewards.wall_ms rewards.cpu_ms") {
 		fleeting[name] = false
 	}
 	doc, err := os.ReadFile("../docs/format.md")

@@ -23,6 +23,11 @@ func (r *Row) lasting() *Row {
 		t := &c.Turns[i]
 		t.QueueMS, t.TTFTMS, t.ServiceMS, t.Retries, t.Endpoint, t.CachedTokens = nil, nil, nil, 0, nil, nil
 	}
+	c.FaultAttempts = slices.Clone(r.FaultAttempts)
+	for i := range c.FaultAttempts {
+		a := &c.FaultAttempts[i]
+		a.Began, a.Ended, a.Endpoint = nil, nil, nil
+	}
 	for i := range c.Actions {
 		a := &c.Actions[i]
 		a.WallMS, a.CPUMS, a.QueueMS, a.SetupMS, a.PeakMemory = nil, nil, nil, nil, nil
