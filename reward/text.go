@@ -2,8 +2,10 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -75,16 +77,36 @@ func (g exact) Grade(_ context.Context, in Input) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	want, _ := answerPart(stated, g.marker)
-	if want = normalize(want, g.normalize); want == "" {
-		return Finding{}, &Unjudged{Reason: BadTruth, Detail: fmt.Sprintf("nothing is left of %q", clip(stated))}
+	wants, ok := Targets(stated)
+	if !ok {
+		want, _ := answerPart(stated, g.marker)
+		wants = []string{want}
+	}
+	for i, want := range wants {
+		if wants[i] = normalize(want, g.normalize); wants[i] == "" {
+			return Finding{}, &Unjudged{Reason: BadTruth, Detail: fmt.Sprintf("nothing is left of %q", clip(stated))}
+		}
 	}
 	if f, silent := silence(in); silent {
 		return f, nil
 	}
 	got, where := answerPart(in.Text, g.marker)
 	got = normalize(got, g.normalize)
-	return grade(got == want, "%q%s, want %q", Clip(got, 80), where, Clip(want, 80)), nil
+	return grade(slices.Contains(wants, got), "%q%s, want %q", Clip(got, 80), where, Clip(strings.Join(wants, `" or "`), 80)), nil
+}
+
+// Targets are the answers that a ground truth of verl's form for questions with several allows, any of which is right: {"target": ["Paris", "paris city"]}, or one
+// text; false where it has another form. The list alone is none: it may be what is asked for.
+func Targets(truth string) (list []string, ok bool) {
+	var o map[string]json.RawMessage
+	if json.Unmarshal([]byte(truth), &o) != nil || len(o) != 1 {
+		return nil, false
+	}
+	var one string
+	if json.Unmarshal(o["target"], &one) == nil {
+		return []string{one}, true
+	}
+	return list, json.Unmarshal(o["target"], &list) == nil && len(list) > 0
 }
 
 // contains: the ground truth is somewhere in the text, as a plain substring after both were normalised.

@@ -37,13 +37,16 @@ func judged(in reward.Input) (text string, f reward.Finding, done bool, err erro
 	return in.Text, f, false, nil
 }
 
-// truths are the task's right answers: its ground truth, or each member of it where it is a JSON list of strings.
+// truths are the task's right answers: its ground truth, or each member of it where it is a JSON list of strings, or verl's {"target": […]}.
 func truths(t *episode.Task) ([]string, error) {
 	if t.Answer == nil || strings.TrimSpace(*t.Answer) == "" {
 		return nil, &reward.Unjudged{Reason: reward.MissingTruth}
 	}
 	var list []string
 	if err := json.Unmarshal([]byte(*t.Answer), &list); err == nil && len(list) > 0 {
+		return list, nil
+	}
+	if list, ok := reward.Targets(*t.Answer); ok {
 		return list, nil
 	}
 	return []string{*t.Answer}, nil
