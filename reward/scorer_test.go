@@ -139,7 +139,7 @@ func TestKinds(t *testing.T) {
 		{"exact: after the marker", Spec{Kind: KindExact}, answer("B"), "I think\n#### b\nyes", "1", "scored exact/1"},
 		{"exact: boxed", Spec{Kind: KindExact}, answer("x^{2}"), `so \boxed{x^{2}}.`, "1", "scored exact/1"},
 		{"exact: all of the text", Spec{Kind: KindExact}, answer("B"), "It is B", "0", "scored exact/1"},
-		{"exact: truth that is only a mark", Spec{Kind: KindExact}, answer("####"), "", "null", "no_verdict: bad_ground_truth auto/1"},
+		{"exact: truth that is only a mark", Spec{Kind: KindExact}, answer("####"), "", "null", "no_verdict: bad_ground_truth exact/1"},
 
 		{"contains", Spec{Kind: KindContains}, answer("big  apple"), "The Big Apple!", "1", "scored contains/1"},
 		{"contains not", Spec{Kind: KindContains}, answer("pear"), "The Big Apple!", "0", "scored contains/1"},
