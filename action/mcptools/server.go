@@ -85,7 +85,8 @@ type Server struct {
 	web     *http.Transport // nil without URL
 	tell    func(format string, args ...any)
 	listed  []*mcp.Tool
-	shared  slot // of all episodes, unless PerEpisode
+	shared  slot        // of all episodes, unless PerEpisode
+	older   atomic.Bool // it speaks the protocol of beforeDiscover
 
 	mu       sync.Mutex
 	episodes map[string]*slot // guarded by mu
@@ -270,19 +271,48 @@ type connection struct {
 	secrets action.Secrets // the server's
 	ended   chan struct{}  // closed when the session is over; whoever made the connection waits for it in close
 	suspect atomic.Bool    // a call failed in a way that may have been the connection's
+	late    atomic.Int32   // calls in a row that ended by their time
 }
 
-// connect makes a session. It outlives ctx, which bounds the making.
+// beforeDiscover is the last version of the protocol whose sessions begin with initialize alone. Since 2026-07-28 they begin with server/discover, which older servers
+// refuse, as they should, or do not answer, or end at.
+const beforeDiscover = "2025-11-25"
+
+// discoverWait is how long a server has at most to answer the first request of the newest protocol, its start included, until it is started anew and spoken to in an older one.
+const discoverWait = 10 * time.Second
+
+// connect makes a session. It outlives ctx, which bounds the making. A server that takes part in none of the newest protocol gets the one before; one that refuses that,
+// and was only slow, the newest again.
 func (s *Server) connect(ctx context.Context) (*connection, error) {
-	c := &connection{ended: make(chan struct{}), errors: action.NewSpool(keptErrors), secrets: s.secrets}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
+	if !s.older.Load() {
+		first, enough := context.WithTimeout(ctx, min(discoverWait, s.cfg.StartTimeout/3))
+		c, err := s.session(first, "")
+		enough()
+		if err == nil || ctx.Err() != nil || answered(err) {
+			return c, err
+		}
+	}
+	c, err := s.session(ctx, beforeDiscover)
+	switch {
+	case err == nil:
+		s.older.Store(true)
+	case answered(err):
+		return s.session(ctx, "")
+	}
+	return c, err
+}
+
+// session makes one in a version of the protocol; "" = the newest.
+func (s *Server) session(ctx context.Context, version string) (*connection, error) {
+	c := &connection{ended: make(chan struct{}), errors: action.NewSpool(keptErrors), secrets: s.secrets}
 	client := mcp.NewClient(&mcp.Implementation{Name: "tranche", Version: "1"}, &mcp.ClientOptions{
 		Capabilities:   &mcp.ClientCapabilities{}, // it can ask nothing of us
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 	})
 	var err error
-	if c.session, err = client.Connect(ctx, s.transport(c), nil); err != nil {
+	if c.session, err = client.Connect(ctx, s.transport(c), &mcp.ClientSessionOptions{ProtocolVersion: version}); err != nil {
 		if c.cmd != nil {
 			offspring.End(c.cmd)
 		}
@@ -347,6 +377,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// mostLate is how many calls in a row may end by their time until the server is asked whether it is there at all.
+const mostLate = 3
+
 // pingWait is how long a server may take to say that it is there, when a call to it has failed.
 const pingWait = 5 * time.Second
 
@@ -375,11 +408,27 @@ func answered(err error) bool {
 	return errors.As(err, &said)
 }
 
+// closeWait is how long a session may take to be closed in order.
+const closeWait = 2 * time.Second
+
+// close ends the session, and the program. One that has stopped reading holds whoever writes to it: it is killed then.
 func (c *connection) close() {
-	_ = c.session.Close() // a server that died is no news here
+	closed := make(chan struct{})
+	go func() { // ends with the program at the latest, or with the connection
+		defer close(closed)
+		_ = c.session.Close() // a server that died is no news here
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeWait):
+		if c.cmd == nil { // it is left to answer when it likes
+			return
+		}
+	}
 	if c.cmd != nil {
 		offspring.End(c.cmd)
 	}
+	<-closed
 	<-c.ended
 }
 

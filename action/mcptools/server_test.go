@@ -497,6 +497,74 @@ func TestDeafServerIsToldOf(t *testing.T) {
 	}
 }
 
+// speaks is a server of the protocol of before server/discover, which does with other requests what else says.
+func speaks(otherwise string) []string {
+	return []string{"sh", "-c", `while read line; do
+		id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+		case $line in
+		*'"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"hello","inputSchema":{"type":"object"}},{"name":"fails","inputSchema":{"type":"object"}},{"name":"hang","inputSchema":{"type":"object"}}]}}' ;;
+		*'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}' ;;
+		*'"hello"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[{"type":"text","text":"hi from '$$'"}]}}' ;;
+		*'"fails"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[],"isError":true}}' ;;
+		*'"hang"'*) while :; do sleep 1; done ;;
+		*'"id"'*) ` + otherwise + ` ;;
+		esac
+	done`}
+}
+
+// Servers that know nothing of server/discover may ignore it or end at it: they are spoken to in the protocol of before.
+func TestServersOfTheOlderProtocol(t *testing.T) {
+	for name, otherwise := range map[string]string{"ignores it": ":", "ends": "exit 1", "answers nobody": `echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"what?"}}'`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Open(t.Context(), Config{Name: "old", StartTimeout: 6 * time.Second, Run: speaks(otherwise)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			set := kit(t, 5*time.Second, s)
+			if o := call(t, set, "e", "hello", ""); !strings.HasPrefix(o.Text, "hi from") {
+				t.Errorf("%s %q %v", o.Status, o.Text, o.Fault)
+			}
+			if o := call(t, set, "e", "fails", ""); !strings.Contains(o.Text, "the tool failed and did not say why") {
+				t.Errorf("a failure without a word: %s %q", o.Status, o.Text)
+			}
+		})
+	}
+}
+
+// A server that hangs in a call and answers nobody since is replaced, and one that no longer reads does not hold the end up.
+func TestAServerThatHangsIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Config{Name: "hung", StartTimeout: 9 * time.Second, Run: speaks("exit 1")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := kit(t, 500*time.Millisecond, s)
+	for i := range mostLate {
+		if o := call(t, set, "e", "hang", ""); o.Status != episode.ActionTimeout {
+			t.Fatalf("call %d: %s %q", i, o.Status, o.Text)
+		}
+	}
+	patient := kit(t, time.Minute, s)
+	if o := call(t, patient, "e", "hello", ""); !strings.HasPrefix(o.Text, "hi from") {
+		t.Fatalf("the next call: %s %q %v", o.Status, o.Text, o.Fault)
+	}
+	if o := call(t, set, "e", "hang", ""); o.Status != episode.ActionTimeout {
+		t.Fatalf("%s %q", o.Status, o.Text)
+	}
+	if o := call(t, set, "e", "hello", strings.Repeat("x", 300_000)); o.Status != episode.ActionTimeout { // more than its pipe holds
+		t.Fatalf("%s %q", o.Status, o.Text)
+	}
+	ended := make(chan struct{})
+	go func() { s.Close(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("Close hangs")
+	}
+}
+
 // One that answers the first request and then no more is too, within the same time.
 func TestServerWithoutToolsIsToldOf(t *testing.T) {
 	script := `while read line; do

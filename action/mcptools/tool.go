@@ -1,6 +1,7 @@
 package mcptools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -124,16 +125,20 @@ func (t *tool) Run(ctx context.Context, args json.RawMessage, env action.Env) (a
 	}
 	said, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: t.remote, Arguments: args})
 	if err != nil {
-		if !answered(err) && ctx.Err() == nil {
+		switch {
+		case answered(err):
+			c.late.Store(0)
+		case ctx.Err() == nil, errors.Is(ctx.Err(), context.DeadlineExceeded) && c.late.Add(1) >= mostLate:
 			c.suspect.Store(true)
 		}
 		return action.Result{}, t.failed(c, err)
 	}
+	c.late.Store(0)
 	text, left := textOf(said)
 	r := action.Result{Text: t.server.secrets.Redact(text), Truncated: left > 0}
 	r.OutBytes = int64(len(r.Text)) + left
 	if said.IsError {
-		mistake := action.Reject("%s", r.Text)
+		mistake := action.Reject("%s", cmp.Or(r.Text, "the tool failed and did not say why"))
 		r.Text = ""
 		return r, mistake
 	}
