@@ -165,6 +165,13 @@ def driver():
         mend()
         os._exit(code)
 
+    def end(pid):  # and what it left in its group; it may have left that itself, for ours
+        for kill in (os.killpg, os.kill):
+            try:
+                kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+
     def wait(pid):  # until it ends; the host may want it to end sooner
         try:
             ended = os.pidfd_open(pid)
@@ -178,7 +185,7 @@ def driver():
             events = ready.poll(-1 if ended >= 0 else 20)
             if any(fd == link for fd, _ in events):
                 frame()
-                os.killpg(pid, signal.SIGKILL)
+                end(pid)
             done, status, used = os.wait4(pid, os.WNOHANG)
             if done:
                 break
