@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,10 +203,17 @@ func (c *Command) object(r Result, text string) (Result, error) {
 	}
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&said); err != nil {
+	err := d.Decode(&said)
+	if err == nil && !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		err = errors.New("it is no object")
+	}
+	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more stands behind it")
+	}
+	if err != nil {
 		return r, c.secrets.Hide(fmt.Errorf(`%s wrote no object of "text", "error", "done" and "submitted": %w`, c.cfg.Run[0], err))
 	}
-	r.Text, r.Done = c.secrets.Redact(said.Text), said.Done
+	r.Text, r.Done = c.secrets.Redact(said.Text), said.Done || said.Submitted != nil
 	if said.Submitted != nil {
 		r.Submitted = episode.Ptr(c.secrets.Redact(*said.Submitted))
 	}

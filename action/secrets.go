@@ -4,12 +4,18 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+
+	"tranche/internal/secret"
 )
 
 // Secrets are texts that a program or a service was given and that nobody shall see: it may repeat them.
-type Secrets struct{ values []string }
+type Secrets struct {
+	values  []string
+	spelled []*regexp.Regexp // the same, in every spelling of JSON
+}
 
 const (
 	redacted = "[secret]"
@@ -22,6 +28,9 @@ const (
 
 // add takes a value up, and how it stands inside JSON where that is not the same.
 func (s *Secrets) add(value string) {
+	if !slices.Contains(s.values, value) {
+		s.spelled = append(s.spelled, secret.Spelled(value))
+	}
 	quoted, _ := plainJSON(value) // a string always can be
 	for _, v := range []string{value, string(quoted[1 : len(quoted)-1])} {
 		if !slices.Contains(s.values, v) {
@@ -46,7 +55,7 @@ func (s *Secrets) addVariable(value string) {
 
 // With returns the secrets of both.
 func (s Secrets) With(others Secrets) Secrets {
-	all := Secrets{slices.Clone(s.values)}
+	all := Secrets{slices.Clone(s.values), slices.Clone(s.spelled)}
 	for _, v := range others.values {
 		all.add(v)
 	}
@@ -96,13 +105,18 @@ type span struct{ from, to int }
 // one they would leave ends of each other.
 func (s Secrets) find(text string, cutBefore, cutAfter bool) []span {
 	var all []span
-	for _, secret := range s.values {
-		all = append(all, occurrences(text, secret)...)
-		if n := overlap(secret, text); cutBefore && n > 0 {
+	for _, value := range s.values {
+		all = append(all, occurrences(text, value)...)
+		if n := overlap(value, text); cutBefore && n > 0 {
 			all = append(all, span{0, n})
 		}
-		if n := overlap(text, secret); cutAfter && n > 0 {
+		if n := overlap(text, value); cutAfter && n > 0 {
 			all = append(all, span{len(text) - n, len(text)})
+		}
+	}
+	for _, pattern := range s.spelled {
+		for _, at := range pattern.FindAllStringIndex(text, -1) {
+			all = append(all, span{at[0], at[1]})
 		}
 	}
 	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })

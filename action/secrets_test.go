@@ -12,6 +12,13 @@ import (
 	"tranche/episode"
 )
 
+func secretsOf(values ...string) (s Secrets) {
+	for _, v := range values {
+		s.add(v)
+	}
+	return s
+}
+
 func TestSecretsAreTakenOut(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -30,10 +37,12 @@ func TestSecretsAreTakenOut(t *testing.T) {
 		{name: "cut behind one and in the next", secrets: []string{"abcdab"}, text: "abcdabcdab", after: true, want: "[secret]"},
 		{name: "cut, with too little left to tell", secrets: []string{"hunter2"}, text: "r2 so hun", before: true, after: true, want: "r2 so hun"},
 		{name: "not cut", secrets: []string{"hunter2"}, text: "nter2 so hunter", want: "nter2 so hunter"},
+		{name: "as PHP writes it", secrets: []string{"ab/cd+Ef<12>"}, text: `{"you":"ab\/cd+Ef<12>"}`, want: `{"you":"[secret]"}`},
+		{name: "as Python writes it", secrets: []string{"schlüssel"}, text: `"schl\u00fcssel"`, want: `"[secret]"`},
 		{name: "none", text: "hunter2", want: "hunter2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := (Secrets{c.secrets}).redactPart(c.text, c.before, c.after); got != c.want {
+			if got := secretsOf(c.secrets...).redactPart(c.text, c.before, c.after); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -42,11 +51,11 @@ func TestSecretsAreTakenOut(t *testing.T) {
 
 // An error whose text is hidden is the same error.
 func TestHiddenErrorsAreTheSame(t *testing.T) {
-	err := (Secrets{[]string{"hunter2"}}).Hide(&fs.PathError{Op: "open", Path: "hunter2", Err: fs.ErrNotExist})
+	err := secretsOf("hunter2").Hide(&fs.PathError{Op: "open", Path: "hunter2", Err: fs.ErrNotExist})
 	if strings.Contains(err.Error(), "hunter2") || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
-	if (Secrets{}).Hide(nil) != nil || (Secrets{[]string{"x"}}).Hide(nil) != nil {
+	if (Secrets{}).Hide(nil) != nil || secretsOf("x").Hide(nil) != nil {
 		t.Error("no error became one")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"tranche/episode"
+	"tranche/internal/secret"
 )
 
 // Endpoint is one long-lived client of one server. It is safe for concurrent use by any number of goroutines and
@@ -31,6 +33,7 @@ type Endpoint struct {
 	transport *http.Transport
 	lanes     *lanes // for calls; nil = the transport has them all
 	bearer    string
+	key       *regexp.Regexp // our own, in every spelling; nil = there is none
 	deflaters deflaters
 
 	desks      desks // where answers are read
@@ -71,7 +74,7 @@ func newEndpoint(cfg Config) (*Endpoint, error) {
 		e.note("the server's machine dropped connections before it accepted them (its queue of them is short), and they were opened again: with fewer calls at once (--concurrency) it would not")
 	})
 	if cfg.APIKey != "" {
-		e.bearer = "Bearer " + cfg.APIKey
+		e.bearer, e.key = "Bearer "+cfg.APIKey, secret.Spelled(cfg.APIKey)
 	}
 	e.dialect.Store(&dialect{})
 	return e, nil
@@ -213,6 +216,9 @@ func requestID(c *episode.Call, attempt, again int) string {
 
 // fault names the endpoint in the cause.
 func (e *Endpoint) fault(f *episode.Fault) *episode.Fault {
+	if e.key != nil {
+		f.Partial = strings.ReplaceAll(f.Partial, e.cfg.APIKey, keyRemoved)
+	}
 	f.Cause = fmt.Errorf("endpoint %s: %w", e.cfg.Name, f.Cause)
 	return f
 }
@@ -290,6 +296,7 @@ func (e *Endpoint) accept(a *answer, r *episode.Reply, err error, service time.D
 // sign says whose answer it is, and what is known of all answers of this endpoint. A mode of logprobs that is only claimed is none: servers are
 // started with another by a flag.
 func (e *Endpoint) sign(r *episode.Reply) {
+	e.hideKey(&r.Message)
 	r.Endpoint = e.cfg.Name
 	if r.Model == "" {
 		r.Model = e.facts.model
@@ -415,12 +422,31 @@ func (e *Endpoint) readError(resp *http.Response, r io.Reader, w *watch, f *fail
 	return nil
 }
 
-// redact takes our own key out of what a server sent back.
+// redact takes our own key out of what a server sent back, however it spells it.
 func (e *Endpoint) redact(raw []byte) []byte {
-	if e.cfg.APIKey == "" {
+	if e.key == nil {
 		return raw
 	}
-	return bytes.ReplaceAll(raw, []byte(e.cfg.APIKey), []byte("[API key]"))
+	return e.key.ReplaceAllLiteral(raw, []byte(keyRemoved))
+}
+
+const keyRemoved = "[API key]"
+
+// hideKey takes our own key out of an answer that repeats it.
+func (e *Endpoint) hideKey(m *episode.Message) {
+	if e.key == nil {
+		return
+	}
+	out := func(s string) string { return strings.ReplaceAll(s, e.cfg.APIKey, keyRemoved) }
+	for _, text := range [...]*string{m.Content, m.ReasoningContent} {
+		if text != nil {
+			*text = out(*text)
+		}
+	}
+	for i := range m.ToolCalls {
+		f := &m.ToolCalls[i].Function
+		f.Name, f.Arguments = out(f.Name), e.key.ReplaceAllLiteralString(f.Arguments, keyRemoved)
+	}
 }
 
 const eventStream = "text/event-stream"

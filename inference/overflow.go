@@ -39,7 +39,8 @@ var overflowWords = [...]string{
 	"exceeds the session_len",                       // LMDeploy
 }
 
-// Where the numbers stand. The first pattern that matches wins, so the more exact ones come first.
+// Where the numbers stand. A limit that is one of prompts alone (SGLang's input length, TGI's inputs, Gemini, mlx) is none of the context: answers would be
+// cut to it. The first pattern that matches wins, so the more exact ones come first.
 var (
 	limitPatterns = compile(
 		`maximum context length (?:is|of) (\d+)`,
@@ -51,13 +52,9 @@ var (
 		`max_seq_len\s*\((\d+)`,
 		`maximum prompt length is (\d+)`,
 		`> (\d+) maximum`,
-		`maximum allowed length \((\d+) tokens\)`,
 		"`inputs` tokens \\+ `max_new_tokens` must be <= (\\d+)",
-		"`inputs` must have less than (\\d+) tokens",
 		`max_num_tokens \((\d+)\)`,
-		`number of tokens allowed \((\d+)\)`,
 		`session_len (\d+)`,
-		`prompt too long: \d+ > (\d+)`,
 	)
 	promptPatterns = compile(
 		`\((\d+) in (?:the|your) (?:messages|prompt)`,

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -105,6 +106,22 @@ func TestKeepRaw(t *testing.T) {
 		}
 		if len(r.Message.Text()) != maxRawBytes {
 			t.Fatal("the answer itself was cut")
+		}
+	})
+	t.Run("without the key, however it is spelled", func(t *testing.T) {
+		const key = "sk-ab/cdEFgh/12345"
+		escaped := `{"error":{"message":"bad key Bearer sk-ab\/cdEFgh\/12345, or \u0073k-ab\u002FcdEFgh/12345"}}`
+		e := open(t, mock.New(t, mock.Config{Chat: fixed(400, escaped)}), func(c *Config) { c.KeepRaw, c.APIKey = true, key })
+		_, err := e.Generate(t.Context(), call("x"), 0, 64)
+		f := faultOf(t, err)
+		if said := err.Error(); strings.Contains(said, "cdEFgh") || strings.Count(said, "[API key]") != 2 || strings.Contains(rawText(t, f.Raw), "cdEFgh") {
+			t.Errorf("%s; kept %s", said, rawText(t, f.Raw))
+		}
+		body := message(`{"content":"you sent sk-ab\/cdEFgh\/12345","reasoning_content":"sk-ab/cdEFgh/12345","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"k\":\"sk-ab\\/cdEFgh\\/12345\"}"}}]}`, `"stop"`)
+		r := generate(t, open(t, mock.New(t, mock.Config{Chat: fixed(200, body)}), func(c *Config) { c.KeepRaw, c.APIKey = true, key }), call("x"))
+		text, err := json.Marshal(r.Message)
+		if err != nil || strings.Contains(string(text), "cdEFgh") || strings.Count(string(text), "[API key]") != 3 || strings.Contains(rawText(t, r.Raw), "cdEFgh") {
+			t.Errorf("%s, %v; kept %s", text, err, rawText(t, r.Raw))
 		}
 	})
 	t.Run("without the key", func(t *testing.T) {
