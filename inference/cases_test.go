@@ -351,6 +351,7 @@ func TestErrorInsideAStream(t *testing.T) {
 	for name, raw := range map[string]string{
 		"error object":      twoPieces + `data: {"error":{"message":"engine died","type":"InternalServerError","code":500}}` + "\n\ndata: [DONE]\n\n",
 		"flat error":        twoPieces + `data: {"code":500,"message":"engine died"}` + "\n\n",
+		"error field":       twoPieces + "error: {\"code\":500,\"message\":\"engine died\",\"type\":\"server_error\"}\n\ndata: [DONE]\n\n",
 		"error event":       twoPieces + "event: error\ndata: {\"message\":\"engine died\"}\n\n",
 		"error as a string": twoPieces + `data: {"error":"engine died"}` + "\n\n",
 	} {

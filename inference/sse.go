@@ -97,6 +97,8 @@ func (e *events) next() (data []byte, isError bool, err error) {
 			e.aside = append([]byte{}, value...)
 		case name == fieldEvent:
 			e.kind = append(e.kind[:0], value...)
+		case name == fieldError: // whatever stands before it
+			e.data, e.kind, some = append(e.data[:0], value...), append(e.kind[:0], "error"...), true
 		case name != fieldData:
 		case some && e.endsBefore(value):
 			e.held = append([]byte{}, value...)
@@ -161,6 +163,7 @@ const (
 	fieldOther fieldName = iota // id, retry, comments, what nobody knows
 	fieldData
 	fieldEvent
+	fieldError // an object in a field named error: llama-server until September 2025
 )
 
 func field(line []byte) (fieldName, []byte) {
@@ -174,6 +177,10 @@ func field(line []byte) (fieldName, []byte) {
 		return fieldData, value
 	case "event":
 		return fieldEvent, value
+	case "error":
+		if bytes.HasPrefix(value, []byte("{")) {
+			return fieldError, value
+		}
 	}
 	return fieldOther, nil
 }
