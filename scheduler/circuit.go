@@ -38,9 +38,12 @@ func (c *Core) wait(w *call, f *episode.Fault) time.Duration {
 	return d
 }
 
-func (c *Core) healthy(r *replica, now Time) {
+func (c *Core) healthy(w *call, r *replica, now Time) {
+	if r.open && r.parked && w.launched < r.openedAt {
+		return
+	}
 	if r.open {
-		r.open, r.cooldown = false, c.rules.Cooldown
+		r.open, r.parked, r.cooldown = false, false, c.rules.Cooldown
 		r.ramp, r.rampAt = c.rules.RampCalls, now
 	}
 	r.streak, r.refusals, r.gates = 0, 0, 0
@@ -65,6 +68,7 @@ func (c *Core) closeGate(w *call, r *replica, f *episode.Fault, now Time) {
 	}
 	if after > c.rules.Patience { // parked: as good as dead for this run, and the run may end for it
 		c.lose(r, now+after, now)
+		r.parked = true
 		return
 	}
 	r.gateUntil = max(r.gateUntil, now+after)

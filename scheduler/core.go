@@ -448,7 +448,7 @@ func (c *Core) Settle(t Ticket, fault *episode.Fault, u Usage, now Time) Decisio
 		c.acquit(w, r, now)
 		c.succeeded(w, r, u, now)
 		if !r.posthumous(w) {
-			c.healthy(r, now)
+			c.healthy(w, r, now)
 		}
 		r.served++
 		delete(c.calls, t)

@@ -36,7 +36,7 @@ func (c *Core) Cut(t Ticket, prompt int, u Usage, now Time) Decision {
 	r := c.landed(w, nil, u, u.Generated, now)
 	c.acquit(w, r, now)
 	c.answers.left(w.Cell, w.launched, now, -1) // it has not ended: how long it gets is not known
-	c.healthy(r, now)
+	c.healthy(w, r, now)
 	r.served++
 	if prompt > 0 {
 		w.Prompt, w.Exact = prompt, true
@@ -63,7 +63,7 @@ func (c *Core) Whole(t Ticket, now Time) Decision {
 	r := c.landed(w, nil, Usage{Cached: -1}, -1, now)
 	c.acquit(w, r, now)
 	c.answers.left(w.Cell, w.launched, now, -1)
-	c.healthy(r, now)
+	c.healthy(w, r, now)
 	r.served++
 	w.Prompt -= w.got
 	w.Want = 0

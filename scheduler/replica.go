@@ -52,6 +52,7 @@ type replica struct {
 	open              bool    // circuit
 	openedAt          Time    // since when it is open
 	retryAt           Time    // when an open circuit lets one call try
+	parked            bool    // it is open because the server asked to be left alone: answers to what was sent before say nothing of that
 	cooldown          Time
 	trial             Ticket // the call that tries an open circuit; 0 = none
 	ramp              int    // calls still to be spaced

@@ -87,7 +87,6 @@ type pending struct {
 	call     *episode.Call
 	answer   chan answer // buffered, one
 	offered  time.Time
-	failed   time.Duration // sum of the failed attempts' times
 	attempts []episode.Attempt
 	partial  string            // text of the last attempt that broke off
 	flights  map[Ticket]flying // attempts that run; two when the call is hedged
@@ -420,7 +419,6 @@ func (s *Scheduler) settle(p *pending, l Launch, reply *episode.Reply, fault *ep
 		s.finish(t, p, answer{reply: p.asAsked(reply), turn: s.turn(p, l, reply, endpoint, began, took)})
 		return
 	}
-	p.failed += took
 	p.attempts = append(p.attempts, episode.Attempt{
 		Endpoint: endpoint, Class: fault.Class, Began: began, Ended: began.Add(took), Cause: fmt.Sprint(fault.Cause),
 	})
@@ -487,6 +485,16 @@ func usage(r *episode.Reply) Usage {
 	return u
 }
 
+// failedBefore is how long attempts that failed took until then: of two that ran side by side one may have failed while the other went on.
+func (p *pending) failedBefore(then time.Time) (sum time.Duration) {
+	for _, a := range p.attempts {
+		if a.Began.Before(then) {
+			sum += min(a.Ended.Sub(a.Began), then.Sub(a.Began))
+		}
+	}
+	return sum
+}
+
 // turn is the record of a successful call. Queue is all the time it spent neither in the successful attempt nor in failed ones.
 // Class is that of the length the call really had, so that the record does not depend on what had been learned by then; where the
 // server does not count, that of the length expected at launch.
@@ -506,7 +514,7 @@ func (s *Scheduler) turn(p *pending, l Launch, r *episode.Reply, endpoint string
 	return episode.Turn{
 		Counted: counted, PromptTokens: r.Usage.Prompt, CompletionTokens: r.Usage.Completion, CachedTokens: r.Usage.Cached,
 		Finish: r.RawEnd, StopSeq: r.StopSeq, Endpoint: endpoint,
-		Queue: began.Sub(p.offered) - p.failed - p.served, TTFT: r.TTFT, Service: service,
+		Queue: max(began.Sub(p.offered)-p.failedBefore(began)-p.served, 0), TTFT: r.TTFT, Service: service,
 		Retries: int16(len(p.attempts)), Class: int16(class), VersionStart: r.FirstVersion(), VersionEnd: r.Version, Hedged: p.hedged, Exchange: r.Exchange, LogprobsOf: r.LogprobsOf,
 	}
 }

@@ -222,17 +222,22 @@ func (c *Core) rejectFor(w *call, p *pool) Reject {
 	}}
 }
 
-// deadFor is how long no member of the pool has been alive; negative while one is.
+// deadFor is how long no member of the pool has been alive; negative while one is. The time of a call that tries one does not count while it runs: a server that
+// is back says so with its answer, and an answer may take longer than the patience for dead ones. One that never comes is ended by the call's own deadlines.
 func (c *Core) deadFor(p *pool, now Time) Time {
-	var since Time
+	least := now
 	for _, i := range p.members {
 		r := c.replicas[i]
 		if !r.open {
 			return -1
 		}
-		since = max(since, r.openedAt)
+		dead := now - r.openedAt
+		if w := c.calls[r.trial]; r.trial != 0 && w != nil {
+			dead = max(w.launched-r.openedAt, 0)
+		}
+		least = min(least, dead)
 	}
-	return now - since
+	return least
 }
 
 // delayed is a heap of postponed calls by due time, then ticket.

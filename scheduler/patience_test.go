@@ -1,0 +1,102 @@
+package scheduler
+
+import (
+	"testing"
+	"time"
+
+	"tranche/episode"
+)
+
+func resetFault() *episode.Fault {
+	return &episode.Fault{Stage: episode.StageModel, Class: episode.ClassReset, Retry: true}
+}
+
+// lostCore has one replica, whose circuit is open, and calls that wait for it.
+func lostCore(t *testing.T) *Core {
+	t.Helper()
+	c, err := NewCore(Rules{}, []ReplicaConfig{{Name: "a", MaxCalls: 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		c.Offer(Request{Ticket: Ticket(i + 1), Episode: string(rune('a' + i)), Prompt: 100, Want: 10, Exact: true, Turns: 1}, 0)
+	}
+	launched, _, _ := c.Next(0)
+	for _, l := range launched {
+		c.Settle(l.Ticket, resetFault(), Usage{}, time.Second)
+	}
+	if !c.replicas[0].open {
+		t.Fatal("its circuit is not open")
+	}
+	return c
+}
+
+// until takes the core's decisions until one is a launch or a reject, or the time is over.
+func until(c *Core, now, end Time) (launched []Launch, rejected []Reject, at Time) {
+	for now < end {
+		l, r, wait := c.Next(now)
+		if len(l)+len(r) > 0 {
+			return l, r, now
+		}
+		if wait <= 0 {
+			wait = time.Second
+		}
+		now += wait
+	}
+	return nil, nil, end
+}
+
+// A server that is back may take longer for its first answer than calls wait for a dead one: they wait for that answer.
+func TestATrialThatRunsIsWaitedFor(t *testing.T) {
+	c := lostCore(t)
+	trial, _, now := until(c, time.Second, time.Hour)
+	if len(trial) == 0 {
+		t.Fatal("nothing tries it")
+	}
+	if _, rejected, at := until(c, now, now+9*time.Minute); len(rejected) > 0 {
+		t.Fatalf("%d calls were given up at %v, while %d tried it", len(rejected), at, c.replicas[0].running)
+	}
+	now += 9 * time.Minute
+	for _, l := range trial {
+		c.Settle(l.Ticket, nil, Usage{Generated: 10, Cached: -1}, now)
+	}
+	if launched, rejected, _ := until(c, now, now+time.Minute); len(launched) == 0 || len(rejected) > 0 {
+		t.Fatalf("after the answer %d were sent, %d given up", len(launched), len(rejected))
+	}
+}
+
+// One that fails counts: the patience is over as before.
+func TestTrialsThatFailDoNotCountAsLife(t *testing.T) {
+	c := lostCore(t)
+	for now := time.Second; now < 10*time.Minute; {
+		launched, rejected, at := until(c, now, time.Hour)
+		if len(rejected) > 0 {
+			if at < 2*time.Minute || at > 2*time.Minute+10*time.Second {
+				t.Fatalf("given up at %v", at)
+			}
+			return
+		}
+		for _, l := range launched {
+			c.Settle(l.Ticket, resetFault(), Usage{}, at+100*time.Millisecond)
+		}
+		now = at + 100*time.Millisecond
+	}
+	t.Fatal("the calls were never given up")
+}
+
+// A server that asks to be left alone for longer than the patience is, whatever it still answers of what it had.
+func TestAnswersFromBeforeDoNotEndARest(t *testing.T) {
+	c, err := NewCore(Rules{}, []ReplicaConfig{{Name: "a", MaxCalls: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		c.Offer(Request{Ticket: Ticket(i + 1), Episode: string(rune('a' + i)), Prompt: 100, Want: 10, Exact: true, Turns: 1}, 0)
+	}
+	launched, _, _ := c.Next(0)
+	c.Settle(launched[0].Ticket, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassRateLimited, Retry: true, After: 5 * time.Minute}, Usage{}, time.Second)
+	c.Settle(launched[1].Ticket, nil, Usage{Generated: 10, Cached: -1}, 2*time.Second)
+	if again, _, at := until(c, 2*time.Second, time.Minute); len(again) > 0 {
+		t.Fatalf("%d calls were sent at %v, 5 minutes of rest had been asked for", len(again), at)
+	}
+}
