@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"tranche/episode"
 )
@@ -59,20 +60,36 @@ func (s *Scheduler) measure(ctx context.Context, c *episode.Call, b episode.Budg
 	if c.PromptExact || !s.nearLimit(c, b) {
 		return ""
 	}
-	for _, e := range s.cfg.Endpoints {
-		if e.Counter == nil {
+	for i, e := range s.cfg.Endpoints {
+		if e.Counter == nil || s.now() < Time(s.mute[i].Load()) {
 			continue
 		}
-		n, err := e.Counter.Count(ctx, c)
-		if err == nil {
+		n, err := s.count(ctx, e.Counter, c)
+		switch {
+		case err == nil:
 			c.PromptTokens, c.PromptExact = n, true
 			return e.Name
-		}
-		if !errors.Is(err, episode.ErrUnsupported) && ctx.Err() != nil {
+		case errors.Is(err, episode.ErrUnsupported):
+		case ctx.Err() != nil:
 			return ""
+		default:
+			s.mute[i].Store(int64(s.now() + muteFor))
 		}
 	}
 	return ""
+}
+
+const (
+	// countWait is how long a prompt's count is waited for: an estimate will do, and the call itself waits as long.
+	countWait = 5 * time.Second
+	// muteFor is how long an endpoint that did not count a prompt is not asked again.
+	muteFor = 30 * time.Second
+)
+
+func (s *Scheduler) count(ctx context.Context, by episode.Counter, c *episode.Call) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	return by.Count(ctx, c)
 }
 
 // nearLimit says whether an error of half the estimate could matter to some endpoint's limit.

@@ -1,7 +1,10 @@
 package scheduler
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tranche/episode"
@@ -99,4 +102,40 @@ func TestAnswersFromBeforeDoNotEndARest(t *testing.T) {
 	if again, _, at := until(c, 2*time.Second, time.Minute); len(again) > 0 {
 		t.Fatalf("%d calls were sent at %v, 5 minutes of rest had been asked for", len(again), at)
 	}
+}
+
+// hung counts nothing and never answers.
+type hung struct{ asked *int }
+
+func (h hung) Count(ctx context.Context, _ *episode.Call) (int, error) {
+	*h.asked++
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// An endpoint that hangs holds the counting of a prompt up once, and not for long.
+func TestAHungEndpointIsNotAskedToCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		m := &scripted{}
+		s, err := New(Config{Endpoints: []Endpoint{
+			{Name: "hangs", Model: m, Counter: hung{&asked}, Capacity: episode.Capacity{ContextTokens: 100}},
+			{Name: "counts", Model: m, Counter: byteCounter{}, Capacity: episode.Capacity{ContextTokens: 100}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		began := time.Now()
+		for i := range 3 {
+			c := &episode.Call{Messages: []episode.Message{{Role: episode.RoleUser, Content: episode.Ptr(strings.Repeat("x", 300))}}, Want: 50}
+			if by := s.measure(t.Context(), c, episode.Budget{}); by != "counts" || time.Since(began) > countWait {
+				t.Errorf("call %d: counted by %q after %v", i, by, time.Since(began))
+			}
+		}
+		time.Sleep(muteFor)
+		if s.measure(t.Context(), &episode.Call{Messages: []episode.Message{{Role: episode.RoleUser, Content: episode.Ptr(strings.Repeat("x", 300))}}, Want: 50}, episode.Budget{}); asked != 2 {
+			t.Errorf("the one that hung was asked %d times", asked)
+		}
+	})
 }

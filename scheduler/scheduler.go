@@ -75,10 +75,11 @@ type Scheduler struct {
 	ended   chan struct{}      // closed by loop when it will answer no more
 	running sync.WaitGroup     // loop, gauges, attempts
 	words   estimator
-	seed    maphash.Seed // of the names of prefixes
-	tickets Ticket       // owned by loop
-	halted  error        // why no episode begins any more; nil = they do; owned by loop
-	whole   atomic.Bool  // an answer that was cut could not be gone on with: no more are cut
+	seed    maphash.Seed   // of the names of prefixes
+	tickets Ticket         // owned by loop
+	halted  error          // why no episode begins any more; nil = they do; owned by loop
+	mute    []atomic.Int64 // of each endpoint: until when it is asked to count no prompt, a Time
+	whole   atomic.Bool    // an answer that was cut could not be gone on with: no more are cut
 }
 
 // pending is a call between Generate and its answer; owned by the loop but for what its attempt goroutine is handed.
@@ -158,7 +159,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	open, shut := context.WithCancel(context.Background())
 	s := &Scheduler{
-		cfg: cfg, core: core, pending: map[Ticket]*pending{}, began: time.Now(),
+		cfg: cfg, core: core, pending: map[Ticket]*pending{}, began: time.Now(), mute: make([]atomic.Int64, len(cfg.Endpoints)),
 		inbox: make(chan func(), 256), seed: maphash.MakeSeed(), done: open.Done(), shut: shut, ended: make(chan struct{}),
 	}
 	s.running.Go(s.loop)
@@ -296,8 +297,9 @@ func (s *Scheduler) generate(ctx context.Context, c *episode.Call, b episode.Bud
 	if err := ctx.Err(); err != nil {
 		return nil, episode.Turn{}, cancelled(context.Cause(ctx))
 	}
+	offered := time.Now() // counting is waiting
 	counter := s.measure(ctx, c, b)
-	p := &pending{ctx: ctx, call: c, counter: counter, answer: make(chan answer, 1), offered: time.Now(), flights: map[Ticket]flying{}, begins: begins}
+	p := &pending{ctx: ctx, call: c, counter: counter, answer: make(chan answer, 1), offered: offered, flights: map[Ticket]flying{}, begins: begins}
 	var marks []Mark
 	if c.Turn == 0 { // later the episode's own context is what counts, and it has a home
 		marks = s.marks(c)
