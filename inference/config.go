@@ -170,7 +170,11 @@ func socketAddress(path string) (address, error) {
 	return address{host: path, socket: path, root: "http://localhost", api: "http://localhost/v1"}, nil
 }
 
-var versionSegment = regexp.MustCompile(`/v\d+$`)
+var (
+	versionSegment = regexp.MustCompile(`/v\d+$`)
+	// versionBefore is a path that needs no version behind it, for it has one: Gemini's /v1beta/openai, a gateway's /v1/ACCOUNT/NAME/openai.
+	versionBefore = regexp.MustCompile(`/v\d+[a-z]*\d*(?:/[^/]+)*/openai$`)
+)
 
 // Address is the address that a base URL stands for, with what different spellings of one have in common: no scheme's own port, small letters in the
 // host, no slash at the end, no version v1. The error says what is no address.
@@ -211,10 +215,14 @@ func addressOf(base string) (address, error) {
 		return address{}, fmt.Errorf("%q has a query or fragment; expected only scheme, host and path", base)
 	}
 	path := strings.TrimRight(u.Path, "/")
-	path = strings.TrimRight(strings.TrimSuffix(path, "/chat/completions"), "/")
+	path, pasted := strings.CutSuffix(path, "/chat/completions")
+	path = strings.TrimRight(path, "/")
 	root := u.Scheme + "://" + u.Host
 	if v := versionSegment.FindString(path); v != "" {
 		return address{host: u.Host, root: root + strings.TrimSuffix(path, v), api: root + path}, nil
+	}
+	if pasted && path != "" || versionBefore.MatchString(path) {
+		return address{host: u.Host, root: root + path, api: root + path}, nil
 	}
 	return address{host: u.Host, root: root + path, api: root + path + "/v1"}, nil
 }

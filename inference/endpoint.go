@@ -391,7 +391,7 @@ func (e *Endpoint) read(resp *http.Response, w *watch, began time.Time, f *failu
 	if err != nil {
 		return err
 	}
-	if !f.answer.wantWhole && bytes.HasPrefix(raw, []byte("data:")) { // a stream under another content type
+	if !f.answer.wantWhole && looksStreamed(raw) { // a stream under another content type
 		err := e.readStream(bytes.NewReader(raw), w, began, f)
 		f.stream, f.answer.first, f.answer.stamps = true, 0, nil // when its pieces came was not seen
 		return err
@@ -447,6 +447,11 @@ func (e *Endpoint) hideKey(m *episode.Message) {
 		f := &m.ToolCalls[i].Function
 		f.Name, f.Arguments = out(f.Name), e.key.ReplaceAllLiteralString(f.Arguments, keyRemoved)
 	}
+}
+
+// looksStreamed reports whether a body is a stream, by the line that it begins with: data, an event's name, or a comment.
+func looksStreamed(raw []byte) bool {
+	return slices.ContainsFunc([]string{"data:", "event:", ":"}, func(begins string) bool { return bytes.HasPrefix(raw, []byte(begins)) })
 }
 
 const eventStream = "text/event-stream"

@@ -138,14 +138,18 @@ func TestConfigValidate(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for in, want := range map[string]address{
-		"http://h:8000":                      {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
-		"http://h:8000/":                     {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
-		"http://h:8000/v1/":                  {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
-		"http://h:8000/v1/chat/completions":  {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
-		"https://api.example/openai/v1":      {"api.example", "https://api.example/openai", "https://api.example/openai/v1", ""},
-		"https://api.example/coding/paas/v4": {"api.example", "https://api.example/coding/paas", "https://api.example/coding/paas/v4", ""},
-		"http://h:8000/models/a":             {"h:8000", "http://h:8000/models/a", "http://h:8000/models/a/v1", ""},
-		"unix:///run/vllm.sock":              {"/run/vllm.sock", "http://localhost", "http://localhost/v1", "/run/vllm.sock"},
+		"http://h:8000":                                  {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
+		"http://h:8000/":                                 {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
+		"http://h:8000/v1/":                              {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
+		"http://h:8000/v1/chat/completions":              {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
+		"https://api.example/openai/v1":                  {"api.example", "https://api.example/openai", "https://api.example/openai/v1", ""},
+		"https://api.example/coding/paas/v4":             {"api.example", "https://api.example/coding/paas", "https://api.example/coding/paas/v4", ""},
+		"https://api.example/inference/chat/completions": {"api.example", "https://api.example/inference", "https://api.example/inference", ""},
+		"http://h:8000/chat/completions":                 {"h:8000", "http://h:8000", "http://h:8000/v1", ""},
+		"https://api.example/v1beta/openai/":             {"api.example", "https://api.example/v1beta/openai", "https://api.example/v1beta/openai", ""},
+		"https://gw.example/v1/acc/gw/openai":            {"gw.example", "https://gw.example/v1/acc/gw/openai", "https://gw.example/v1/acc/gw/openai", ""},
+		"http://h:8000/models/a":                         {"h:8000", "http://h:8000/models/a", "http://h:8000/models/a/v1", ""},
+		"unix:///run/vllm.sock":                          {"/run/vllm.sock", "http://localhost", "http://localhost/v1", "/run/vllm.sock"},
 	} {
 		if got, err := addressOf(in); err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", in, got, err, want)

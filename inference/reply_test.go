@@ -276,6 +276,11 @@ func TestStreamUnderAnotherContentType(t *testing.T) {
 		if r := generate(t, send(twoPieces+finish+"data: [DONE]\n\n"), call("x")); r.Message.Text() != "Hello there" || r.TTFT != nil {
 			t.Fatalf("%q: %+v", kind, r)
 		}
+		for _, before := range []string{": ping\n\n", "event: message\n"} {
+			if r := generate(t, send(before+twoPieces+finish+"data: [DONE]\n\n"), call("x")); r.Message.Text() != "Hello there" {
+				t.Fatalf("%q, %q before: %+v", kind, before, r)
+			}
+		}
 		_, err := send(twoPieces).Generate(t.Context(), call("x"), 0, 8)
 		if f := faultOf(t, err); f.Class != episode.ClassTruncatedStream || f.Partial != "Hello there" {
 			t.Fatalf("%q: %+v", kind, f)
