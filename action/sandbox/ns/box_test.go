@@ -715,3 +715,18 @@ func available(b *testing.B) int64 {
 	}
 	return n << 10
 }
+
+// What a program is said to have used at most is its own, not what the init had that it was forked from.
+func TestPeakMemoryIsTheProgramsOwn(t *testing.T) {
+	b := open(t, newExecutor(t, Config{}), spec())
+	small := run(t, b, sandbox.Cmd{Args: []string{"true"}})
+	if !strings.HasPrefix(string(small.Tier), "cgroup") {
+		t.Skipf("tier %s: nothing tells the memory of what the init begins with from a program's", small.Tier)
+	}
+	if peak := small.Usage.PeakMemory; peak <= 0 || peak > 16*mib {
+		t.Errorf("true used %d bytes at most", peak)
+	}
+	if large := run(t, b, sandbox.Cmd{Args: []string{"python3", "-c", "bytearray(100 << 20)"}}); large.Usage.PeakMemory < 100*mib {
+		t.Errorf("100 MiB and more are told as %d bytes", large.Usage.PeakMemory)
+	}
+}

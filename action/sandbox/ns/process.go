@@ -397,8 +397,8 @@ func (p *process) finish() {
 		if used, err := g.cpu(p.lane); err == nil {
 			p.usage.CPU = max(p.usage.CPU, used-p.cpuBefore)
 		}
-		if p.alone.Load() {
-			p.usage.PeakMemory = max(p.usage.PeakMemory, g.peak())
+		if peak := g.peak(); p.alone.Load() && peak > 0 { // what the kernel says of a process begins with the init that it was forked from
+			p.usage.PeakMemory = peak
 		}
 	}
 	p.facts.oomKills, p.facts.refusedForks = p.usage.OOMKills, max(p.usage.RefusedForks, p.facts.refusedForks)
