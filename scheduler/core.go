@@ -111,13 +111,14 @@ type call struct {
 	launched Time
 	due      Time // not before (backoff)
 	heapPos  int
-	on       int   // replica it runs on
-	cost     int   // tokens promised there
-	attempts int   // launches so far
-	counted  int   // failures that count against the call
-	failures int   // all failures, for the backoff
-	avoid    int   // replica that failed it last, -1
-	refused  []int // replicas that refuse all there is
+	on       int            // replica it runs on
+	cost     int            // tokens promised there
+	attempts int            // launches so far
+	counted  int            // failures that count against the call
+	failures int            // all failures, for the backoff
+	last     *episode.Fault // the last of them, where it was a living server's answer; else nil
+	avoid    int            // replica that failed it last, -1
+	refused  []int          // replicas that refuse all there is
 	learned  bool
 	life     *life
 	moved    bool    // waited long enough for its origin
@@ -539,6 +540,10 @@ func (c *Core) failed(w *call, r *replica, f *episode.Fault, now Time) Decision 
 		return c.refusedAt(w, r, now)
 	}
 	w.failures++
+	w.last = nil
+	if answeredFault(f) {
+		w.last = f
+	}
 	if (b.call || f.Died && r.Rows > 0) && !r.died(w) { // where batches are padded there are no suspects: else who killed it would be sent for ever
 		w.counted++
 	}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -138,4 +139,56 @@ func TestAHungEndpointIsNotAskedToCount(t *testing.T) {
 			t.Errorf("the one that hung was asked %d times", asked)
 		}
 	})
+}
+
+// A tail of calls that a living server fails again and again ends as failures of these calls; where one waits that was never sent, or the server never answered
+// well, it is the endpoint that is lost.
+func TestATailOfFailuresEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		good, bad, atOnce int
+		more              bool
+		want              episode.Class
+	}{
+		"a tail":                 {3, 8, 8, false, episode.ClassServerError},
+		"it never answered well": {0, 8, 8, false, episode.ClassNoEndpoint},
+		"more is to come":        {3, 8, 8, true, episode.ClassNoEndpoint},
+		"some were never sent":   {3, 60, 8, false, episode.ClassNoEndpoint},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core, err := NewCore(Rules{MaxAttempts: 100}, []ReplicaConfig{{Name: "a", MaxCalls: c.atOnce}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			offer := func(i int) {
+				core.Offer(Request{Ticket: Ticket(i + 1), Episode: string(rune('a' + i)), Prompt: 100, Want: 10, Exact: true, Turns: 1}, 0)
+			}
+			for i := range c.good {
+				offer(i)
+			}
+			launched, _, _ := core.Next(0)
+			for _, l := range launched {
+				core.Settle(l.Ticket, nil, Usage{Generated: 10, Cached: -1}, time.Second)
+			}
+			for i := range c.bad {
+				offer(c.good + i)
+			}
+			if !c.more {
+				core.NoMore()
+			}
+			for now := time.Second; now < 10*time.Minute; {
+				launched, rejected, at := until(core, now, time.Hour)
+				if len(rejected) > 0 {
+					if f := rejected[0].Fault; f.Class != c.want || f.Class == episode.ClassServerError && (len(rejected) == 0 || f.Retry) {
+						t.Fatalf("%d given up at %v for %s: %v", len(rejected), at, f.Class, f.Cause)
+					}
+					return
+				}
+				now = at + 100*time.Millisecond
+				for _, l := range launched {
+					core.Settle(l.Ticket, &episode.Fault{Stage: episode.StageModel, Class: episode.ClassServerError, Retry: true, Cause: errors.New("HTTP 500")}, Usage{}, now)
+				}
+			}
+			t.Fatal("nothing was given up")
+		})
+	}
 }

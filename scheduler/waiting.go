@@ -197,16 +197,17 @@ func (c *Core) rejects(now Time) []Reject {
 		if p.queue.Len() == 0 || (len(p.members) > 0 && c.deadFor(p, now) < c.rules.Patience) {
 			continue
 		}
+		tail := c.onlyFailuresLeft()
 		for level := p.queue.Below(64); level >= 0; level = p.queue.Below(64) {
 			w := p.queue.Head(level).Value
 			c.drop(w)
-			out = append(out, c.rejectFor(w, p))
+			out = append(out, c.rejectFor(w, p, tail))
 		}
 	}
 	return out
 }
 
-func (c *Core) rejectFor(w *call, p *pool) Reject {
+func (c *Core) rejectFor(w *call, p *pool, tail bool) Reject {
 	if len(p.members) == 0 && len(c.replicas) > 0 {
 		if s := c.suspected(w); p.ward && slices.ContainsFunc(c.replicas, func(r *replica) bool { return c.feasible(r, w) }) {
 			return Reject{Ticket: w.Ticket, Fault: c.shut(s)}
@@ -216,10 +217,34 @@ func (c *Core) rejectFor(w *call, p *pool) Reject {
 	if s := c.suspected(w); p.ward && s.bound() {
 		return Reject{Ticket: w.Ticket, Fault: c.unheard(s)}
 	}
+	if tail {
+		f := *w.last
+		f.Retry, f.Cause = false, fmt.Errorf("%w (and %v later no endpoint had answered anything else: only calls that had failed were left)", f.Cause, c.rules.Patience)
+		return Reject{Ticket: w.Ticket, Fault: &f}
+	}
 	return Reject{Ticket: w.Ticket, Fault: &episode.Fault{
 		Stage: episode.StageAdmission, Class: episode.ClassNoEndpoint, Retry: true,
 		Cause: fmt.Errorf("no endpoint that can take this call answered for %v", c.rules.Patience),
 	}}
+}
+
+// onlyFailuresLeft says that nothing is to be played any more but calls that a server which answers has failed, after it had answered others well: then it is they that
+// fail, and not the endpoint that is lost. Else a run would end without them, and so would every run that goes on with it.
+func (c *Core) onlyFailuresLeft() bool {
+	if !c.noMore || !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.served > 0 }) {
+		return false
+	}
+	for _, w := range c.calls {
+		if w.state != running && w.last == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// answeredFault says whether a fault is what a server answered that lives.
+func answeredFault(f *episode.Fault) bool {
+	return !f.Died && !f.Refused && (f.Class == episode.ClassServerError || f.Class == episode.ClassMalformed || f.Class == episode.ClassAborted)
 }
 
 // deadFor is how long no member of the pool has been alive; negative while one is. The time of a call that tries one does not count while it runs: a server that
