@@ -104,7 +104,7 @@ def driver():
         except BaseException as e:
             running = False
             show(e)
-            return ("interrupted" if isinstance(e, KeyboardInterrupt) else "error"), 1, type(e).__name__
+            return ("interrupted" if isinstance(e, KeyboardInterrupt) else "error"), 1, type(e).__name__[:200]
 
     def mend():  # streams that the code closed
         for fd in (1, 2):
@@ -229,7 +229,7 @@ def driver():
             alone()
     except BaseException as e:
         show(e)
-        answer(number(), "error", 1, type(e).__name__)
+        answer(number(), "error", 1, type(e).__name__[:200])
         return
     answer(number(), "ok", 0, "-")
     zygote() if kind == b"z" else session()

@@ -148,6 +148,9 @@ func (s suite) pythonErrors(t *testing.T) {
 	if r := do(t, se, "1/0", session.Limits{}); r.Raised != "ZeroDivisionError" || strings.Contains(printed(r), "driver") {
 		t.Errorf("raised %q: %s", r.Raised, printed(r))
 	}
+	if r := do(t, se, "raise type('E' * 9000, (Exception,), {})", session.Limits{Wall: long}); r.Raised != strings.Repeat("E", 200) {
+		t.Errorf("a class of a long name: %+v", r)
+	}
 }
 
 func (s suite) pythonStreams(t *testing.T) {
